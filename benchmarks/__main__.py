@@ -2,8 +2,10 @@
 
 SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SEEDS, MODES
 and CPU_STANDIN of the environment are keys of the benchmarks that take them; OUT is the page.
+`python -m benchmarks bench-guards --help` lists the keys of a benchmark.
 """
 
+import importlib
 import os
 import shlex
 import subprocess
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from pipeline.errors import UserError, run_cli
 from pipeline.names import unknown
+from pipeline.settings import parse
 from pipeline.variables import VARIABLES
 
 
@@ -24,20 +27,24 @@ class Benchmark:
         module: without `benchmarks.`; page: of docs/results, where it has another name.
         keys: variables of the environment that it takes, as flags.
         recipe: whose SFT model it starts from.
+        arguments: the dataclass of its keys.
     """
 
     module: str
     page: str = ""
     keys: tuple[str, ...] = ()
     recipe: str = ""
+    arguments: str = "BenchArguments"
 
 
 BENCHMARKS = {
     "bench": Benchmark("throughput", keys=("shape",)),
-    "gpu-check": Benchmark("gpu_check", "gpu", keys=("cpu_standin",)),
-    "study": Benchmark("study", keys=("seeds",), recipe="tiny-cpu"),
-    "bench-curriculum": Benchmark("curriculum", keys=("seeds", "modes"), recipe="skewed-cpu"),
-    "bench-guards": Benchmark("guards", keys=("seeds",), recipe="tiny-cpu"),
+    "gpu-check": Benchmark("gpu_check", "gpu", ("cpu_standin",), arguments="CheckArguments"),
+    "study": Benchmark("study", "", ("seeds",), "tiny-cpu", "StudyArguments"),
+    "bench-curriculum": Benchmark(
+        "curriculum", "curriculum-levels", ("seeds", "modes"), "skewed-cpu"
+    ),
+    "bench-guards": Benchmark("guards", recipe="tiny-cpu"),
     "bench-grader": Benchmark("grader"),
 }
 
@@ -72,8 +79,14 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
     return before, own + words
 
 
+def check_keys(row: Benchmark, own: list[str]) -> None:
+    """Refuse a wrong key of a benchmark; what it starts from takes minutes to make."""
+    module = importlib.import_module(f"benchmarks.{row.module}")
+    parse(module.__doc__, getattr(module, row.arguments), argv=own[2:])
+
+
 def main() -> None:
-    """Make what the benchmark starts from, then run it."""
+    """Check the benchmark's keys, make what it starts from, then run it."""
     words = sys.argv[1:] + shlex.split(os.environ.get("ARGS", ""))
     name = words[0] if words else "--help"
     if name in ("-h", "--help"):
@@ -83,7 +96,10 @@ def main() -> None:
         raise UserError(unknown("benchmark", name, [*BENCHMARKS]))
     left_out = {*map(str.upper, VARIABLES), "MAKE_GOALS"}
     env = {key: value for key, value in os.environ.items() if key not in left_out}
-    for part in command(name, words[1:]):
+    before, own = command(name, words[1:])
+    if before:
+        check_keys(BENCHMARKS[name], own)
+    for part in (before, own):
         if part:
             code = subprocess.run([sys.executable, *part], env=env, check=False).returncode
             if code:

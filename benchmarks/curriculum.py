@@ -48,15 +48,25 @@ MODES: dict[str, dict[str, Any]] = {
 AXES = ("tokens", "seconds")
 CLEARLY_WORSE = 0.03  # of held-out accuracy
 PARTS = {"hardest": 0, "easiest": 4}  # of five
-HOW = """`{command}`: {token_budget:,} generated tokens a run, from the SFT model of `{recipe_run}`.
-Zero-std: TRL's `frac_reward_zero_std` of the groups trained on, mean over the steps. Useful:
-groups trained on that are neither all-correct nor all-wrong, per 1,000 generated tokens. Final:
-held-out accuracy, sampled, at the end. Tokens and seconds needed: what a mode needs to reach
-stock's final accuracy over what stock needs (none: not reached by every seed). Mean curves: the
-same of the mean over the seeds, with a percentile bootstrap over them. At equal tokens, at equal
-seconds: difference to stock in percentage points. Hardest, easiest: the same at the end, on the
-fifth of the held-out problems that the start model answers worst and best. All paired by seed,
-[95 % interval]. Learning rates: {rates}."""
+HOW = """Every run generates {token_budget:,} tokens, from the SFT model of `{recipe_run}`. `stock`
+is TRL's own trainer. Ratios and differences are to `stock`, paired by seed, with [95 % interval].
+Learning rates: {rates}."""
+MEANING = """- Zero-variance: share of the groups trained on that are all-correct or all-wrong
+  (TRL's `frac_reward_zero_std`), mean over the steps.
+- Useful: groups trained on that are neither, per 1,000 generated tokens.
+- Final accuracy: of held-out problems, sampled, at the end.
+- Tokens and seconds needed: to reach `stock`'s final accuracy, as a share of what `stock` needs.
+  "None": not every seed reached it.
+- By mean curves: the same for the mean over the seeds, with a percentile bootstrap over them.
+- At equal tokens, at equal seconds: difference to `stock` in percentage points.
+- Hardest, easiest fifth: that difference at the end, on the held-out problems that the starting
+  model answers worst and best.
+
+To run it again:
+
+```
+{command}
+```"""
 
 Result = dict[str, Any]  # what `benchmarks.curriculum_run` writes
 Runs = dict[tuple[str, int], Result]  # by mode and seed
@@ -68,7 +78,7 @@ class BenchArguments:
 
     grpo_config: str = field(metadata={"help": "grpo.yaml of the recipe"})
     recipe_run: str = field(metadata={"help": "run folder with the recipe's data and sft"})
-    out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
+    out: str = field(metadata={"help": "the page to write, with a picture (.png)"})
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
     modes: list[str] = field(default_factory=lambda: list(MODES))
     token_budget: int = field(default=150_000, metadata={"help": "generated tokens of every run"})
@@ -165,7 +175,7 @@ def count_scoring(result: Result) -> Result:
 
 
 def difficulty_parts(counts: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
-    """The problems of each of `PARTS`: fifths by the start model's accuracy."""
+    """The problems of each of `PARTS`: fifths by the starting model's accuracy."""
     rates = {name: right / num for name, (right, num) in counts.items()}
     parts = np.array_split(sorted(rates, key=lambda name: (rates[name], name)), 5)
     return {name: parts[number].tolist() for name, number in PARTS.items()}
@@ -186,9 +196,9 @@ def compare(
 ) -> dict[str, Any]:
     """A mode against "stock", paired by seed; `with_scoring` counts what pass rates have cost.
 
-    `tokens_ratio` is the cost at which stock's final accuracy is reached, over stock's.
-    `at_tokens` is the difference in accuracy at the greatest cost that both have reached.
-    `at_<name>` is that at the end, on each of the `parts` of the held-out problems.
+    Here `tokens_ratio` is the cost at which stock's final accuracy is reached, over stock's.
+    The difference in accuracy at the greatest cost that both have reached is `at_tokens`.
+    The one at the end, on each of the `parts` of the held-out problems, is `at_<name>`.
     """
     pairs = [
         (count_scoring(result) if with_scoring else result, runs["stock", seed])
@@ -219,27 +229,37 @@ def compare(
     return figures
 
 
-def render(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
-    """The rows of the table."""
+def render_groups(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+    """The rows of the table on the groups."""
     return [
         {
             "mode": mode,
             "seeds": str(row["seeds"]),
             "steps": f"{row['steps']:.1f}",
-            "zero-std": f"{row['zero_std']:.3f}",
+            "zero-variance": f"{row['zero_std']:.3f}",
             "of all generated": f"{row['generated_zero_std']:.3f}",
             "useful": f"{row['useful_per_1k']:.2f}",
             "ratio to stock": table.show_interval(row["useful_ratio"]),
             "seconds": f"{row['seconds']:.1f}",
-            "final, %": f"{100 * row['final_accuracy']:.1f}",
+        }
+        for mode, row in figures.items()
+    ]
+
+
+def render_accuracy(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+    """The rows of the table on held-out accuracy."""
+    return [
+        {
+            "mode": mode,
+            "final accuracy, %": f"{100 * row['final_accuracy']:.1f}",
             "tokens needed": table.show_interval(row["tokens_ratio"]),
-            "mean curves": table.show_interval(row["mean_curves_ratio"]),
+            "by mean curves": table.show_interval(row["mean_curves_ratio"]),
             "seconds needed": table.show_interval(row["seconds_ratio"]),
             "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
             "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
         }
         | {
-            name: table.show_interval(row[f"at_{name}"], 100, 1)
+            f"{name} fifth": table.show_interval(row[f"at_{name}"], 100, 1)
             for name in PARTS
             if f"at_{name}" in row
         }
@@ -307,8 +327,8 @@ def run_one(
 def tune(args: BenchArguments, mode: str) -> float | None:
     """The learning rate with the highest final accuracy; further ones where it is at an edge.
 
-    A rate that falls `CLEARLY_WORSE` behind the best on a seed is not run on the next; a single
-    rate is taken as it is, and where none is given the recipe's.
+    A rate that falls `CLEARLY_WORSE` behind the best on a seed is not run on the next. A single
+    rate is taken as it is. If none is given, the recipe's is taken.
     """
     rates = sorted(args.learning_rates)
     if len(rates) < 2:
@@ -353,17 +373,19 @@ def main() -> None:
     ]
     command = f"python -m benchmarks.curriculum {shlex.join(sys.argv[1:])}"
     tuned = ", ".join(f"{mode} {rate}" for mode, rate in rates.items() if rate) or "the recipe's"
-    how = {"token_budget": args.token_budget, "rates": tuned, "recipe_run": args.recipe_run}
+    how = HOW.format(token_budget=args.token_budget, rates=tuned, recipe_run=args.recipe_run)
     picture = Path(args.out).with_suffix(".png")
     picture.parent.mkdir(parents=True, exist_ok=True)
     draw(picture, runs, args.modes)
     table.publish(
         args.out,
-        f"Curriculum, measured: {Path(args.recipe_run).name}",
-        HOW.format(command=command, **how),
-        render(figures),
+        f"Curriculum, measured on {Path(args.recipe_run).name}",
+        table.wrap(how),
+        render_groups(figures),
         {"about": table.about(), "figures": figures, "runs": kept, "learning_rates": rates},
+        table.markdown(render_accuracy(figures)),
         f"![Held-out accuracy over generated tokens, mean and range of the seeds]({picture.name})",
+        MEANING.format(command=command),
     )
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.table import about, publish, tell
+from benchmarks.table import about, publish, tell, wrap
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse
@@ -39,9 +39,10 @@ ROWS = {"sft_rows": 32, "grpo_rows": 64}  # of a step, all processes together
 NEAR = {False: 2e-2, True: 1e-4}
 LIMIT = 1.05  # of `guard/alignment`, as the guard's
 PASSED, FAILED, SKIPPED, NOT_RUN = "passed", "failed", "skipped", "not run"
-HOW = """`make gpu-check`: {device}. Each check is processes of its own (*what ran*); logs and
-records lie in `{run}`. Runs of a stage train a random model of 0.5 M parameters for four steps, to
-see that they run and agree; speed and memory are those of random weights of the named shapes."""
+HOW = """`make gpu-check` ran on {device}. Each check starts processes of its own; `make gpu-check
+ARGS=--dry` prints their commands. Logs and records lie in `{run}`. A check of a stage trains a
+random model of 0.5 M parameters for four steps, to see that runs work and agree. Speed and memory
+are those of random weights of the named shapes."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ def run_check(check: Check, host: Host, commands: list[list[str]], run: Path, li
 class CheckArguments:
     """Keys of the command line."""
 
-    out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
+    out: str = field(metadata={"help": "the page to write"})
     run: str = field(default="runs/gpu-check", metadata={"help": "folder of logs and records"})
     dry: bool = field(default=False, metadata={"help": "say what would run here, and why not"})
     cpu_standin: bool = field(default=False, metadata={"help": "at tiny shape on this CPU"})
@@ -245,16 +246,18 @@ def main() -> None:
             told += lines
         tell("\n    ".join(told))
         figures.append({"check": check.name, "ran": lines} | found)
-        cells = {"check": check.name, "result": found["result"], "s": f"{found['seconds']:.0f}"}
+        seconds = f"{found['seconds']:.0f}"
+        cells = {"check": check.name, "result": found["result"], "seconds": seconds}
         if "\n" in found["figure"]:
             tables.append(f"## {check.name}\n\n{found['figure']}")
             cells["figure"] = "see its table"
         else:
             cells["figure"] = found["figure"]
-        rows.append(cells | {"what ran": "<br>".join(f"`{line}`" for line in lines)})
+        rows.append(cells)
     if not args.dry:
         data = {"about": about(), "device": device, "checks": figures}
-        publish(args.out, "On GPUs", HOW.format(device=device, run=run), rows, data, *tables)
+        how = wrap(HOW.format(device=device, run=run))
+        publish(args.out, "On GPUs", how, rows, data, *tables)
         sys.exit(any(found["result"] == FAILED for found in figures))
 
 

@@ -42,27 +42,29 @@ GRADERS = {
 NUM_TURNS = 5  # per round, of a set without hostile completions
 # Only math-verify can read these; the second makes a second worker start.
 WARM_UP = (r"\int_0^1 x dx", r"\int_0^2 x dx")
-HOW = """`make bench-grader`. Completions: 15 to 60 lines of thought, then one to three sentences
-with the answer in a box. *integers*: eight completions to each gold, five of them correct.
-*expressions*: golds of MATH-500 and others in other print and rewritten (both correct), and with an
-incorrect answer. *hostile*: towers of powers, huge factorials, thousands of brackets, code; all
-incorrect.
-{num_rounds} rounds; no completion is given to a grader twice.
-
-*ours, single* grades one completion a call, as TRL and math-verify do; the others grade a set in
-one call, and their latency is the work of each completion. TRL: `reasoning_accuracy_reward`;
-math-verify: `verify(parse(gold), parse(text after </think>))`; both with their defaults, the gold
-in `$…$`. A baseline gets the first {num_hostile} of *hostile*: they cost it seconds. *labels*:
-share of the verdicts that agree with how the completion was made (none where the grader raised or
-was killed after 20 s); ours was developed with golds like these. *speed*: ratio of seconds to
-math-verify's on the completions both graded, 95 % bootstrap over the turns."""
+HOW = """`make bench-grader` gives the same completions to this grader, to TRL's reward and to
+math-verify. They have 15 to 60 lines of thought, then one to three sentences with the answer in a
+box. There are {num_rounds} rounds, and no completion is given to a grader twice."""
+MEANING = """- `integers`: eight completions to each gold, five of them correct.
+- `expressions`: golds of MATH-500 and others, in other print and rewritten (both correct), and
+  with an incorrect answer.
+- `hostile`: towers of powers, huge factorials, thousands of brackets, code. All are incorrect. TRL
+  and math-verify get the first {num_hostile} of them, because these cost them seconds.
+- `ours, single` grades one completion a call, as TRL and math-verify do. The other rows grade a
+  set in one call, and their latency is the work of each completion.
+- TRL is `reasoning_accuracy_reward`, math-verify is `verify(parse(gold), parse(text after
+  </think>))`. Both have their defaults and the gold in `$…$`.
+- Labels: share of the verdicts that agree with how the completion was made. A grader that raises,
+  or is killed after 20 s, does not agree. Ours was developed with golds like these.
+- Speed: ratio of seconds to math-verify's on the completions that both graded, with a 95 %
+  bootstrap over the turns."""
 
 
 @dataclass
 class BenchArguments:
     """Keys of the command line, or of a YAML file."""
 
-    out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
+    out: str = field(metadata={"help": "the page to write"})
     rounds: int = field(default=5, metadata={"help": "2 or more"})
     rows: int = field(default=240, metadata={"help": "of a set and round; 4 times the integers"})
 
@@ -115,10 +117,10 @@ def render(results: Results) -> list[dict[str, str]]:
             median, p99 = np.quantile(millis, (0.5, 0.99), method="inverted_cdf")
             speed, low, high = map(show_number, speed_ratio(turns, found[BASELINE]))
             row = {"set": name, "grader": grader, "rows": f"{len(verdicts):,}"}
-            row["per s"] = show_number(rate)
-            row["p50 ms"] = show_number(median)
-            row["p99 ms"] = show_number(p99)
-            row["labels %"] = f"{100 * agreeing / len(labels):.1f}"
+            row["per second"] = show_number(rate)
+            row["median ms"] = show_number(median)
+            row["99th percentile ms"] = show_number(p99)
+            row["labels, %"] = f"{100 * agreeing / len(labels):.1f}"
             rows.append(row | {"speed": f"{speed} [{low}, {high}]"})
     return rows
 
@@ -245,9 +247,10 @@ def main() -> None:
     (args,) = parse(__doc__, BenchArguments)
     rounds = [make_round(at, args.rounds, args.rows) for at in range(args.rounds)]
     results = measure_rounds(rounds)
-    how = HOW.format(num_rounds=args.rounds, num_hostile=NUM_HOSTILE)
+    how, meaning = HOW.format(num_rounds=args.rounds), MEANING.format(num_hostile=NUM_HOSTILE)
     rows = render(results)
-    publish(args.out, "The grader: speed and accuracy", how, rows, {"about": about(), "rows": rows})
+    title, figures = "The grader: speed and accuracy", {"about": about(), "rows": rows}
+    publish(args.out, title, how, rows, figures, meaning)
 
 
 if __name__ == "__main__":

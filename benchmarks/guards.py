@@ -1,10 +1,10 @@
-"""The guards' benchmark: the demo's GRPO broken in several ways, and healthy.
+"""Do the guards see a broken run, and are they silent in a healthy one?
 
     make bench-guards
 
 Every run is a process of its own from the recipe's SFT checkpoint; a finished run is not repeated,
-so an interrupted benchmark resumes. The table says which guard fired at which step, how good the
-run was in the end, and how near it came to each guard's limit.
+so an interrupted benchmark resumes. The page says which guard fired at which step, how good the run
+was in the end, and how near it came to each guard's limit.
 """
 
 import json
@@ -59,13 +59,14 @@ def read_runs() -> dict[str, Run]:
 
 
 RUNS = read_runs()
-HOW = f"""`make bench-guards`: GRPO of one recipe from one SFT checkpoint, every guard on `warn`
-with the default limits: {GuardSettings.patience} violating steps in a row fire. Steps count from
-0, as in `events.jsonl`; in brackets the guard's value. Right: sampled completions of the last
-five steps. The last columns are the worst value of all steps, with the limit; `alignment` needs an
-engine that reports log-probs. `entropy` fires in none of these runs;
-`tests/integration/trainer/test_guards.py` has one of a smaller model where it does. The second
-table counts, for each kind of healthy run, those in which a guard fired."""
+HOW = f"""`make bench-guards` breaks GRPO of one recipe in several ways, from one SFT checkpoint.
+Healthy runs show false alarms. Every guard is on `warn` with its default limit, and fires after
+{GuardSettings.patience} violating steps in a row. "Fired" names the step, counted from 0, and the
+guard's value. "Correct" is the share of correct completions in the last five steps."""
+WORST = """The worst value of all steps, beside the limit of each guard. `alignment` needs an
+engine that reports log-probs. `entropy` fires in none of these runs, but in one of a smaller model
+(`tests/integration/trainer/test_guards.py`)."""
+ALARMS = "Healthy runs of each kind in which a guard fired:"
 
 
 @dataclass
@@ -74,7 +75,7 @@ class BenchArguments:
 
     grpo_config: str = field(metadata={"help": "grpo.yaml of the recipe"})
     recipe_run: str = field(metadata={"help": "run folder with the recipe's sft and difficulty"})
-    out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
+    out: str = field(metadata={"help": "the page to write"})
     runs: list[str] = field(default_factory=lambda: list(RUNS), metadata={"help": "their names"})
     max_steps: int = field(default=80, metadata={"help": "steps of the longest runs"})
 
@@ -115,7 +116,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         event = json.loads(line)
         fired.setdefault(event["guard"], event)
     history = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
-    right = [log["rollout/correctness"] for log in history if "rollout/correctness" in log][-5:]
+    correct = [log["rollout/correctness"] for log in history if "rollout/correctness" in log][-5:]
     values = {
         name: [log[key] for log in history if log.get(key := f"guard/{name}") is not None]
         for name in LIMITS
@@ -123,7 +124,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     return {
         "steps": written["counts"]["steps"],
         "commit": written["git_commit"],
-        "right": sum(right) / len(right),
+        "correct": sum(correct) / len(correct),
         "fired": fired,
         "worst": {name: LIMITS[name][1](found) for name, found in values.items() if found},
     }
@@ -155,13 +156,18 @@ def show_fired(fired: dict[str, dict[str, Any]]) -> str:
 
 def render(name: str, run: dict[str, Any]) -> dict[str, str]:
     """A run's row of the table."""
-    row = {
+    return {
         "run": name,
         "changed in the recipe": RUNS[name].changed,
         "steps": str(run["steps"]),
-        "right, %": f"{100 * run['right']:.1f}",
-        "fired, at its first time": show_fired(run["fired"]),
+        "correct, %": f"{100 * run['correct']:.1f}",
+        "fired first": show_fired(run["fired"]),
     }
+
+
+def render_worst(name: str, run: dict[str, Any]) -> dict[str, str]:
+    """A run's row of the table of worst values."""
+    row = {"worst value": name}
     for guard, (limit, worse) in LIMITS.items():
         sign = "<=" if worse is max else ">="
         value = run["worst"].get(guard)
@@ -178,8 +184,10 @@ def main() -> None:
         found[name] = run = run_one(args, name)
         tell(f"{name}: {show_fired(run['fired'])}; {run['steps']} steps")
     rows = [render(name, run) for name, run in found.items()]
+    worst = markdown([render_worst(name, run) for name, run in found.items()])
     alarms = markdown(false_alarms(found))
-    publish(args.out, "Guards, measured", HOW, rows, {"about": about(), "runs": found}, alarms)
+    figures = {"about": about(), "runs": found}
+    publish(args.out, "Guards", HOW, rows, figures, WORST, worst, ALARMS, alarms)
 
 
 if __name__ == "__main__":

@@ -23,25 +23,28 @@ from stages.preflight.roofline import DEVICES, padding, pass_seconds, update_pas
 KNOWN = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 RECIPES: dict[str, int] = KNOWN["recipes"]  # and their GPUs
 HOW = """\
-`python -m benchmarks.plan`. Published step times beside those of `make plan`'s arithmetic. The
-cases were written down before the plan had been run on any of them, and it was not changed
-afterwards: these are first looks. What the sources leave open (how lengths are distributed;
-JustRL's mean length, and its evaluation and checkpoints, which are in the 15 days) is assumed. One
-measurement was corrected after the first look: JustRL's steps are "over 4,000", not 4,380, so 324 s
-a step in place of 296, and the error -53 % in place of -49 %. The plan is below every measurement:
-take it as a lower end; for completions of many thousand tokens double it."""
+`make plan` estimates below every published step time. Take its hours as a lower end, and double
+them for completions of many thousand tokens. This table has published times beside the plan's
+(`python -m benchmarks.plan`)."""
+CASES_HOW = """\
+The cases were written down before the plan had been run on any of them. The plan was not changed
+afterwards, so these are first looks. The sources leave open how lengths are distributed. For
+JustRL the mean length is assumed, and its evaluation and checkpoints are in the 15 days. One
+measurement was corrected after the first look: JustRL reports "over 4,000" steps and not 4,380.
+That makes 324 s a step in place of 296, and an error of -53 % in place of -49 %."""
 RECIPES_HOW = """\
-`make plan RECIPE=…` on H100s of 80 GB, no data built: the sets' published sizes, prompts of 150
-tokens, SFT rows of 417, completions of 0.3 of their limit. Nothing was run. `perplexity`: one trace
-a problem at most, its teacher's host is not planned. `perplexity-gsm8k`: one combination."""
+`make plan RECIPE=…` on H100s of 80 GB, without built data. It takes the published sizes of the
+sets, prompts of 150 tokens, SFT rows of 417 tokens, and completions of 0.3 of their limit. Nothing
+was run. For `perplexity` it counts one trace a problem at most, and not the teacher's host. For
+`perplexity-gsm8k` it counts one combination."""
 
 
 @dataclass
 class BenchArguments:
     """Keys of the command line."""
 
-    out: str = field(default="docs/results/plan.md", metadata={"help": "Markdown file to write"})
-    gpu: str = setting("h100", "of the recipes' table")
+    out: str = field(default="docs/results/plan.md", metadata={"help": "the page to write"})
+    gpu: str = setting("h100", "the GPU of the recipes' table")
 
 
 def planned(case: dict[str, Any]) -> float:
@@ -92,9 +95,9 @@ def main() -> None:
         row = {"recipe": f"`{name}`", "GPUs": str(gpus)}
         row |= {key: each.get(key, "") for key in ("sft", "difficulty", "grpo", "eval")}
         hours.append(row | {"hours": f"{total:,.1f}", "GPU-hours": f"{total * gpus:,.0f}"})
-    notes = f"## Every recipe, hours\n\n{RECIPES_HOW}\n\n{table.markdown(hours)}"
+    notes = f"## Hours of every recipe\n\n{RECIPES_HOW}\n\n{table.markdown(hours)}"
     figures = {"about": table.about(), "cases": rows, "recipes": hours}
-    table.publish(args.out, "The plan against measurements", HOW, rows, figures, notes)
+    table.publish(args.out, "How good is the plan?", HOW, rows, figures, CASES_HOW, notes)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pools of problems without a label of difficulty, and a start model for each.
+"""Pools of problems without a label of difficulty, and a starting model for each.
 
     python -m benchmarks.pools --pool topics
     python -m benchmarks.pools --pool mild --start runs/pools/topics
@@ -13,9 +13,10 @@ than any SFT problem. Part has totals that never occurred, which no prompt shows
 Install it with `pip install reasoning-gym==0.1.25`, in an environment of its own where its pillow
 is not ours.
 
-A call writes the rows, builds the data, trains the start model, and measures pass rates on pool and
-test set. Then, before any method has run, it says how skewed the pool is. It also says what share
-of the variance of the pass rates the curriculum's features explain (ridge regression, five folds).
+A call writes the rows, builds the data, trains the starting model, and measures pass rates on pool
+and test set. Then, before any method has run, it says how skewed the pool is. It also says what
+share of the variance of the pass rates the curriculum's features explain (ridge regression, five
+folds).
 """
 
 import hashlib
@@ -249,11 +250,11 @@ class PoolArguments:
 
     pool: str = field(metadata={"help": ", ".join(POOLS)})
     out: str = field(default="runs/pools", metadata={"help": "folder of the pools"})
-    start: str = field(default="", metadata={"help": "pool whose start model is used too"})
+    start: str = field(default="", metadata={"help": "pool whose starting model is used too"})
     size: int = field(default=SIZES["grpo"], metadata={"help": "problems of the pool"})
     sft_batch: int = field(default=16, metadata={"help": "rows of an SFT step"})
     sft_epochs: int = field(default=2, metadata={"help": "epochs of SFT"})
-    seed: int = field(default=0, metadata={"help": "of the start model and its SFT"})
+    seed: int = field(default=0, metadata={"help": "of the starting model and its SFT"})
 
     def __post_init__(self) -> None:
         if self.pool not in POOLS:
@@ -261,7 +262,7 @@ class PoolArguments:
 
 
 def main() -> None:
-    """Rows, data, start model, pass rates; what is there already is not made again."""
+    """Rows, data, starting model, pass rates; what is there already is not made again."""
     (args,) = parse(__doc__, PoolArguments)
     folder = Path(args.out) / args.pool
     raw = folder / "raw"

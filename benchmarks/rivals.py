@@ -44,7 +44,7 @@ class Uniform(Curriculum):
         return self._next(count)
 
     def _is_skipped(self, problem: int) -> bool:
-        """Whether this pass goes on without the problem."""
+        """Whether this pass leaves the problem out."""
         return False
 
     def _next(self, count: int) -> list[int]:
@@ -72,7 +72,7 @@ class Uniform(Curriculum):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Resume from `state_dict()`."""
         self._rng.bit_generator.state = state["rng"]
         self._order, self._num_passes = list(state["order"]), state["num_passes"]
 
@@ -82,7 +82,7 @@ class Mopps(Uniform):
 
         a = d a + (1 - d) + s        b = d b + (1 - d) + G - s        r ~ Beta(a, b)
 
-    after a group with s of G right, from a = b = 1. Of 16 times as many candidates as are needed,
+    after a group with s of G correct, from a = b = 1. Of 16 times as many candidates as are needed,
     the next ones of the pass, those with the least |r - 0.5| are taken.
 
     Attributes:
@@ -119,7 +119,7 @@ class Mopps(Uniform):
         return super().state_dict() | {"counts": self._counts.tolist()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Resume from `state_dict()`."""
         super().load_state_dict(state)
         self._counts = np.array(state["counts"])
 
@@ -131,19 +131,19 @@ class MoppsNoDecay(Mopps):
 
 
 class Greso(Uniform):
-    """GRESO (arXiv:2506.02177): problems without signal of late are skipped, by chance.
+    """GRESO (arXiv:2506.02177): skip, by chance, problems whose last groups had zero variance.
 
         P(skip) = 1 - max(p^n, 0.01)
 
-    where the last n visits were all right (p easy) or all wrong (p hard); both p start at 0.5.
-    From the second pass on each moves by 0.01 a batch, down where its kind was at least its target
-    share of the batch's groups and up where it was less, within [0.05, 0.95]. The targets are one
-    third and two thirds of 0.25. Groups without signal are replaced as in DAPO: by 1.25 times as
-    many as the last round's yield says are needed, at least a quarter of a batch; more than one
-    and a half batches are not generated at once, and the first round that should do is the last.
+    where the last n visits were all-correct (p easy) or all-wrong (p hard); both p start at 0.5.
+    From the second pass on each moves by 0.01 a batch, within [0.05, 0.95]: down where its kind was
+    at least its target share of the batch's groups, up where it was less. The targets are one third
+    and two thirds of 0.25. Zero-variance groups are replaced as in DAPO, by 1.25 times as many as
+    the last round's yield says are needed. A round has at least a quarter of a batch and at most
+    one and a half. The first round that should do is the last.
 
-    Here a batch first generates as many groups as it trains on; the authors' script generates one
-    and a half times as many and throws away what is too much.
+    Here a batch first generates as many groups as it trains on. The authors' script generates one
+    and a half times as many and throws the rest away.
     """
 
     max_rounds = sys.maxsize  # `next_round` says when it is enough
@@ -177,7 +177,7 @@ class Greso(Uniform):
     def observe(
         self, problems: Sequence[int], num_right: Sequence[int], num_generations: int
     ) -> None:
-        """Count the visits without signal."""
+        """Count the visits with zero variance."""
         num_before = self._seen["easy"] + self._seen["hard"]
         for problem, right in zip(problems, num_right, strict=True):
             visits = int(self._visits[problem])
@@ -193,7 +193,7 @@ class Greso(Uniform):
         self._yield = 1 - num_uniform / len(problems)  # of the last round
 
     def next_round(self, groups: "Groups") -> list[int] | None:
-        """Problems to replace the groups without signal; see `Curriculum`."""
+        """Problems to replace the zero-variance groups; see `Curriculum`."""
         is_uniform = groups.is_uniform()  # (ranks, N / ranks)
         missing, size = int(is_uniform.sum(dim=1).max()), is_uniform.size(1)
         if not missing or self._is_last:
@@ -210,7 +210,7 @@ class Greso(Uniform):
         return super().state_dict() | known | {"seen": dict(self._seen)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Resume from `state_dict()`."""
         super().load_state_dict(state)
         self._keep, self._visits = dict(state["keep"]), np.array(state["visits"])
         self._seen = dict(state["seen"])

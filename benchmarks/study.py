@@ -2,9 +2,10 @@
 
     make study
 
-From one SFT model, each for several seeds: GRPO; its control runs, whose reward is random or looks
-at the form of an answer alone; SFT continued for as many seconds. The SFT model itself writes n
-samples a problem: the page has the best of them, as if an oracle chose, and the majority.
+From one SFT model, each for several seeds: GRPO, its control runs, and SFT continued for as many
+seconds. The reward of a control run is random, or looks at the form of an answer alone. The SFT
+model itself writes n samples a problem. The page has the best of them, as if an oracle chose, and
+the majority.
 
 All of them answer the recipe's `test_file`, its `transfer_file` (in tiny-cpu longer problems than
 GRPO's) and `study_unlike.jsonl`, problems of another kind. Those are the first 200 of
@@ -48,15 +49,22 @@ ARMS = {
 REWARDS = ("own", "random", "format")
 Scores = dict[Any, float]  # by problem
 HOW = """\
-`make study`: GRPO of `{recipe}` ({steps} steps) from one SFT model, beside control runs that
-differ in their reward alone, and beside SFT continued on its own rows for as many seconds
-({sft_steps} steps); seeds {seeds}. Accuracy in per cent, mean of {n} samples at the temperature
-of `eval.yaml`, or greedy; ± is half of the 95 % interval over the seeds (Student's t), for one
-SFT model and one choice of problems. `test`: {num_test} problems of the kinds trained on.
-`transfer`: {num_transfer} of the recipe's `transfer_file`. `chain_sum`: {num_unlike} of
-reasoning-gym 0.1.25. `never`: the {num_never} test problems of which none of the SFT model's {n}
-samples is correct. Best of {n}: an oracle chooses among the samples; majority: the most frequent
-answer. Seconds: of training, two runs at a time."""
+`make study` trains GRPO of the recipe `{recipe}` for {steps} steps from one SFT model. Control
+runs differ in their reward alone. One more run continues SFT on its own rows for as many seconds
+({sft_steps} steps). Seeds: {seeds}."""
+COLUMNS = {"never": "hardest"}  # by the names of the figures
+MEANING = """\
+Accuracy is in per cent, the mean of {n} samples at the temperature of `eval.yaml`, or greedy. ± is
+half of the 95 % interval over the seeds (Student's t). It holds for one SFT model and one choice
+of problems.
+
+- `test`: {num_test} problems of the kinds that GRPO trains on.
+- `transfer`: {num_transfer} problems of the recipe's `transfer_file`.
+- `chain_sum`: {num_unlike} problems of another kind, from reasoning-gym 0.1.25.
+- `hardest`: the {num_never} test problems that the SFT model answers correctly in none of {n}
+  samples.
+- Best of {n}: an oracle chooses among the samples. Majority: the most frequent answer counts.
+- Tokens: mean length of a sample. Seconds: of training, with two runs at a time."""
 
 
 @dataclass(kw_only=True)
@@ -65,7 +73,10 @@ class StudyArguments:
 
     grpo_config: str = field(metadata={"help": "the recipe's grpo.yaml"})
     recipe_run: str = field(metadata={"help": "its run: data, SFT model, pass rates"})
-    out: str = setting("docs/results/study.md", "the page; figures and picture stand next to it")
+    out: str = setting(
+        "docs/results/study.md",
+        "the page to write, with figures (.json) and picture (.png) beside it",
+    )
     seeds: list[int] = field(
         default_factory=lambda: [0, 1, 2, 3, 4], metadata={"help": "of each arm"}
     )
@@ -275,11 +286,12 @@ def explain(figures: Figures) -> str:
     for arm in ("random", "format", "sft"):
         pairs = zip(own, figures[ARMS[arm]]["test"], strict=True)
         gain = table.mean_interval([mine - theirs for mine, theirs in pairs])
-        gains.append(f"{table.show_interval(gain, 1, 1)} points above {ARMS[arm]}")
+        gains.append(table.show_interval(gain, 1, 1))
     start = figures["SFT"]["test"][0]
     return (
-        f"GRPO takes the test set from {start:.1f} to {show(own)} %. "
-        f"Paired by seed: {', '.join(gains)}."
+        f"GRPO takes accuracy on the test set from {start:.1f} to {show(own)} %. Paired by seed, "
+        f"that is {gains[0]} points above the random reward, {gains[1]} above the format reward, "
+        f"and {gains[2]} above SFT continued."
     )
 
 
@@ -291,6 +303,7 @@ def draw(path: Path, curves: list[dict], start: dict[str, Answers], arms: dict[s
     left, right = picture.subplots(1, 2)
     if any(row["curve"] for row in curves):
         sweep_page.draw_curves(left, curves)
+        left.legend(labels=[ARMS[arm] for arm in REWARDS], frameon=False, fontsize=8)
     models = {ARMS[arm]: runs for arm, runs in arms.items()} | {"SFT": [start]}  # colors as left
     for color, (name, runs) in zip(sweep_page.COLORS, models.items(), strict=False):
         found: dict[Any, list[float]] = defaultdict(list)
@@ -337,21 +350,26 @@ def main() -> None:
     draw(page.with_suffix(".png"), curves, start, arms)
     sizes = {name: len(answers.sampled) for name, answers in start.items()}
     how = HOW.format(
-        recipe=study.recipe.name, n=args.num_samples, seeds=" ".join(map(str, args.seeds)),
+        recipe=study.recipe.name, seeds=" ".join(map(str, args.seeds)),
         steps=last_log(study.model("own", args.seeds[0]))[1],
         sft_steps=last_log(study.model("sft", args.seeds[0]))[1],
+    )  # fmt: skip
+    meaning = MEANING.format(
+        n=args.num_samples,
         num_test=sizes["test"], num_transfer=sizes.get("transfer", 0),
         num_unlike=sizes["chain_sum"], num_never=list(start["test"].sampled.values()).count(0),
     )  # fmt: skip
     rows = [
         {"": name.replace("of n", f"of {args.num_samples}")}
-        | {column: show(values) for column, values in row.items()}
+        | {COLUMNS.get(column, column): show(values) for column, values in row.items()}
         for name, row in figures.items()
     ]
     picture = f"![Accuracy while training, and by level]({page.with_suffix('.png').name})"
-    words = explain(figures)
+    words = table.wrap(explain(figures))
     data = {"about": table.about(), "figures": figures, "curves": sweep_page.seed_curves(curves)}
-    table.publish(args.out, "What GRPO taught the demo", how, rows, data, words, picture)
+    title, beside = "What GRPO taught the demo", page.with_suffix(".json")
+    notes = (words, picture, meaning)
+    table.publish(args.out, title, how, rows, data, *notes, figures_to=beside)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks share: runs made once, intervals over pairs, one table and its files."""
+"""What the benchmarks share: runs made once, intervals over pairs, the page of a table."""
 
 import json
 import math
@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from pipeline import manifest
 from pipeline.errors import UserError
 
 Interval = tuple[float, float, float]  # value, low, high
+PAGES = Path("docs/results")
+KEPT = "<!-- Written by hand: stays when the benchmark runs again. -->\n"
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
@@ -74,6 +77,11 @@ def markdown(rows: Sequence[dict[str, str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
+def wrap(text: str) -> str:
+    """A paragraph in lines of at most 100 columns."""
+    return textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False)
+
+
 def run_once(folder: Path, key: dict[str, Any], command: Sequence[str]) -> None:
     """Run Python with `command`, unless `folder` has a finished run with the same key.
 
@@ -108,20 +116,40 @@ def about() -> dict[str, Any]:
     return {"commit": manifest.git_commit(), "machine": machine, "versions": manifest.versions()}
 
 
+def figures_file(page: Path) -> Path:
+    """Where the figures of a page go: next to it, but for a page of the docs below runs/."""
+    name = page.with_suffix(".json")
+    return Path("runs/results", name.name) if page.parent == PAGES else name
+
+
 def publish(
-    out: str, title: str, how: str, rows: Sequence[dict[str, str]], figures: Any, *notes: str
+    out: str,
+    title: str,
+    how: str,
+    rows: Sequence[dict[str, str]],
+    figures: Any,
+    *notes: str,
+    figures_to: Path | None = None,
 ) -> None:
-    """Print the table; write it to `out` as Markdown, and the figures to the same name as JSON.
+    """Print the table; write it to `out` as Markdown, and the figures as JSON.
+
+    The text of an earlier page that follows the line `KEPT` stays.
 
     Args:
-        how: the paragraph above the table: what was measured, and how to read it.
+        how: the paragraphs above the table: what was measured, and how to read it.
         notes: Markdown to follow the table.
+        figures_to: the JSON file, if not `figures_file(out)`.
     """
     path, made = Path(out), about()
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-    end = f"Commit {made['commit']}. {made['machine']}, {versions}."
+    end = wrap(f"Commit {made['commit']}. {made['machine']}, {versions}.")
     text = "\n\n".join([markdown(rows), *notes])
+    earlier = path.read_text(encoding="utf-8") if path.is_file() else ""
+    _, mark, by_hand = earlier.partition(KEPT)
+    kept = f"\n{mark}{by_hand}" if mark else ""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"# {title}\n\n{how}\n\n{text}\n\n{end}\n", encoding="utf-8")
-    manifest.write_json(path.with_suffix(".json"), manifest.finite(figures))
-    sys.stdout.write(f"{text}\n\n{path} and {path.with_suffix('.json')} are written\n")
+    path.write_text(f"# {title}\n\n{how}\n\n{text}\n\n{end}\n{kept}", encoding="utf-8")
+    figures_to = figures_to or figures_file(path)
+    figures_to.parent.mkdir(parents=True, exist_ok=True)
+    manifest.write_json(figures_to, manifest.finite(figures))
+    sys.stdout.write(f"{text}\n\n{path} and {figures_to} are written\n")

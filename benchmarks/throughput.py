@@ -15,30 +15,33 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import about, publish, ratio_interval, show_interval
+from benchmarks.table import about, publish, ratio_interval, show_interval, wrap
 from pipeline.console import quiet
 from pipeline.errors import run_cli
 from pipeline.settings import parse
 from stages.preflight.inputs import load_shape
 
 PARTS = {
-    "sft": "SFT: packed rows and padded ones",
-    "update": "GRPO: a step on given rollouts",
-    "uniform": "GRPO: the same where 63 % of the groups are uniform",
+    "sft": "SFT, with packed rows and with padded ones",
+    "update": "GRPO, the update on given rollouts",
+    "uniform": "GRPO, the same where 63 % of the groups have zero variance",
 }
 DTYPES = ("float32", "bfloat16")
-HOW = """`make bench` (`SHAPE=…`): {shape} on {device}, {precision}. Random weights and
-tokens; real lengths, GSM8K's for GRPO, GSM8K + NuminaMath-CoT as the 7B recipe mixes them for SFT.
-Tokens are those of prompts and completions, never padding. The trainers take turns in one process;
-speed is the ratio to the first trainer's, geometric mean [95 % interval] over the turns. On a CPU
-time is the process's own. MFU (`training_flops`) and memory are a GPU's. {parts}."""
+HOW = """`make bench` (`SHAPE=…`) measured the shape {shape} on {device}, in {precision}. Weights
+and tokens are random. Lengths are real: GSM8K's for GRPO, and for SFT those of GSM8K and
+NuminaMath-CoT as the 7B recipe mixes them. "Stock" is TRL's own trainer."""
+MEANING = """{parts}
+- Tokens are those of prompts and completions, never padding.
+- Speed is the ratio to the first trainer, geometric mean [95 % interval] over the turns. The
+  trainers take turns in one process. On a CPU time is the process's own.
+- MFU (`training_flops`) and peak memory are a GPU's."""
 
 
 @dataclass
 class BenchArguments:
     """Keys of the command line, or of a YAML file."""
 
-    out: str = field(metadata={"help": "Markdown file to write; figures are kept in .json"})
+    out: str = field(metadata={"help": "the page to write"})
     shape: str = field(default="tiny", metadata={"help": "tiny, 0.5B, 1.5B, 7B, or a checkpoint"})
     parts: list[str] = field(
         default_factory=lambda: list(PARTS), metadata={"help": f"any of {', '.join(PARTS)}"}
@@ -188,11 +191,12 @@ def main() -> None:
     config = AutoConfig.for_model(**load_shape(args.shape))
     measured = run_parts(args)
     figures = {part: summarise(part, found, config, peak) for part, found in measured.items()}
-    parts = "; ".join(f"*{name}*: {text}" for name, text in PARTS.items())
+    parts = "\n".join(f"- `{name}`: {text}." for name, text in PARTS.items())
+    how = HOW.format(shape=args.shape, device=where, precision=args.precision)
     publish(
         args.out,
         "Throughput against stock TRL",
-        HOW.format(shape=args.shape, device=where, precision=args.precision, parts=parts),
+        wrap(how),
         render(figures),
         {
             "about": about(),
@@ -201,6 +205,7 @@ def main() -> None:
             "figures": figures,
             "differences": {part: found["difference"] for part, found in measured.items()},
         },
+        MEANING.format(parts=parts),
     )
 
 

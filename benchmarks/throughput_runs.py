@@ -1,9 +1,10 @@
 """The trainers of the throughput benchmark, which take turns, and what they train on.
 
-A turn is new weights from one folder, the same rows and the same rollouts for each trainer; where
-losses or gradients differ by more than rounding no ratio is given. Lengths are those of real rows,
-kept in `length_mix.json`; tokens and weights are random. A group's prompt is one string of letters,
-each of which is a token; its completions are as long as those of problems with such a prompt.
+A turn is new weights from one folder, the same rows and the same rollouts for each trainer. No
+ratio is given where losses or gradients differ by more than rounding. Lengths are those of real
+rows, kept in `length_mix.json`; tokens and weights are random. A group's prompt is one string of
+letters, each of which is a token. Its completions are as long as those of problems with such a
+prompt.
 
 On a GPU time is the wall clock's, read when the device has finished. On a CPU it is the process's
 own time on one thread, which other load on the machine hardly touches.
@@ -48,7 +49,7 @@ class Group:
 
     prompt: str  # as many letters as it has tokens
     lengths: tuple[int, ...]  # of the completions, tokens, EOS among them
-    rewards: tuple[float, ...]  # all equal in a uniform group
+    rewards: tuple[float, ...]  # all equal in a zero-variance group
 
 
 def length_pairs(source: str) -> list[tuple[int, int]]:

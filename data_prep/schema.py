@@ -1,8 +1,8 @@
-"""What flows through the pipeline: one problem, and the three row shapes written to disk.
+"""A problem, and the shapes of its rows on disk.
 
-The builder turns every source into `Problem`s; `sft_row` and `grpo_row` turn those into the JSON
-lines that `stages/` and `eval/` read. Prompts stay lists of chat messages on disk: the tokenizer's
-chat template is applied in `pipeline.prompts`, once, by whoever has the tokenizer.
+The builder turns every source into `Problem`s. `sft_row` and `grpo_row` turn those into the JSON
+lines that `stages/` and `eval/` read. Prompts are lists of chat messages on disk. The stage that
+has the tokenizer applies its chat template, by `pipeline.prompts`.
 """
 
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ def question_of(row: dict[str, Any]) -> str:
 
 
 def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None:
-    """Refuse a row that a stage could not use, by file and line."""
+    """Refuse a row that a stage could not use, naming file and line."""
     if missing := [column for column in columns if not row.get(column)]:
         needed = ", ".join(columns)
         fault = f"{missing[0]}: missing; rows need {needed}; run `make data` again"
@@ -106,6 +106,6 @@ def read_problems(path: str) -> Iterator[dict[str, Any]]:
         check_row(row, COLUMNS, where)
         for gold in row["answers"]:
             if not isinstance(gold, str) or not is_parseable(gold):
-                fault = "cannot be parsed, so no completion could ever match it"
+                fault = "cannot be parsed, so no completion can match it"
                 raise UserError(f"{where}: answers: {gold!r} {fault}; correct or remove it")
         yield row

@@ -6,11 +6,12 @@
 For each checkpoint lm-evaluation-harness runs the think-aware tasks of `eval/tasks/`, with one
 greedy completion for each problem and with k samples, then the official tasks. A folder
 `<output_dir>/<name>/` gets `scores.json` and `completions.parquet`, and every finished sample in
-`samples/`: an evaluation that was killed resumes where it stopped. A checkpoint whose files, data,
-settings and grader are unchanged is kept. `manifest.json` comes last; `eval.report` reads it all.
+`samples/`: an evaluation that was killed resumes where it stopped. Results of a checkpoint are kept
+while its files, data, settings and the grader are unchanged. `manifest.json` comes last. The report
+is made of these files.
 
-Unlike the harness's own command line: the prompt is the training prompt to the token, the verdict
-is the reward's, and the model's shipped sampling defaults do not leak in.
+The harness's own command line differs: here the prompt is the training prompt to the token, the
+verdict is the reward's, and the sampling defaults that a model ships are not used.
 """
 
 import json
@@ -183,7 +184,7 @@ def run_tasks(
     sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
     how = {"greedy": (greedy, 1), "sampled": (greedy | sampling, args.num_samples)}
     if args.tasks:
-        for mode in suite.MODES:
+        for mode in suite.MODES if args.num_samples else suite.MODES[:1]:
             results = evaluate(suite.load_think_tasks(args.tasks, metadata, *how[mode]), mode)
             if not processes.is_main:
                 continue
@@ -198,8 +199,8 @@ def run_tasks(
             return tasks, rows
         if stopped:
             notice(
-                f"{name}: the harness's parsers had to be stopped on {len(stopped)} "
-                "completions of official tasks; they score 0"
+                f"{name}: the harness's parsers were stopped on {len(stopped)} completions of "
+                "official tasks; they score 0"
             )
         for task, one in loaded.items():
             benchmark, main = one.config.metadata["benchmark"], one.config.metadata["main"]

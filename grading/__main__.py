@@ -3,9 +3,9 @@
     python -m grading outputs.jsonl --form completion --out verdicts.jsonl
     python -m grading answers.jsonl.gz --form answer | head
 
-A row is `{"prediction": ..., "gold": ...}`; the gold is a string or a list of strings of which any
-may match, numbers are taken as text, other columns pass through. Every row in gives one line out,
-in order: its columns and `verdict`, `extracted` (what was compared, or null), `seconds` of work.
+A row is `{"prediction": ..., "gold": ...}`. The gold is a string, or a list of strings of which any
+may match. Numbers are taken as text; other columns are copied. Each row gives one line, in order:
+its columns, `verdict`, `extracted` (the value that was compared, or null) and `seconds` of work.
 A row that cannot be graded gets the verdict `unparseable` or `no_answer`, and an `error` that names
 its place. The summary goes to standard error. With --out the verdicts are written to FILE.partial,
 which becomes FILE at the end.
@@ -36,11 +36,11 @@ from pipeline.rows import BadRow, Row, read_rows_and_faults
 
 CHUNK_ROWS = 256  # graded at once, so that the workers run in parallel
 FLAGS = {
-    "think_prefilled": "the prompts already ended with <think>, so the completions lack it",
-    "final_number": "where there is no box, the number that the text ends with counts",
+    "think_prefilled": "the prompts ended with <think>, so the completions do not open it",
+    "final_number": "where there is no box, the number at the end of the text is the answer",
 }
-HINT = """  most rows lack a thought: bare answers go with --form answer, and completions of prompts
-  that end with <think> with --think_prefilled"""
+HINT = """  most rows have no thought: use --form answer for bare answers, and --think_prefilled for
+  completions of prompts that end with <think>"""
 
 
 def _text(row: Row, key: str, value: Any) -> str:
@@ -56,7 +56,7 @@ def read_pair(row: Row | BadRow) -> tuple[str, list[str]]:
         raise ValueError(row.message)
     gold = row.get("gold")
     if gold == []:
-        raise ValueError("`gold` is an empty list; give one answer at least")
+        raise ValueError("`gold` is an empty list; give at least one answer")
     golds = [_text(row, "gold", one) for one in (gold if isinstance(gold, list) else [gold])]
     return _text(row, "prediction", row.get("prediction")), golds
 
@@ -90,7 +90,7 @@ def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: Callable) 
 
 
 def summarise(path: str, verdicts: Counter[str], errors: list[str], seconds: float) -> str:
-    """What is told at the end, some lines; `seconds` is the wall-clock time."""
+    """The lines of the summary; `seconds` is the wall-clock time."""
     total = verdicts.total()
     share = {name: f"{100 * num / total:.1f} %" for name, num in verdicts.items()}
     lines = [f"{one_line(path)}: {total:,} rows, {share.get('right', '0.0 %')} right"]
@@ -131,7 +131,7 @@ def _grade_file(args: argparse.Namespace, verdicts: Counter[str], errors: list[s
                 line = json.dumps(output, ensure_ascii=False) + "\n"
                 file.write(clean(encodable(line)).encode())
                 verdicts[output["verdict"]] += 1
-                if "error" in output:  # the first is told, the others are counted
+                if "error" in output:  # the first is printed, the others are counted
                     errors.append("" if errors else output["error"])
             file.flush()
             chunk = list(islice(rows, CHUNK_ROWS))
@@ -151,7 +151,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.error = _refuse  # argparse would print its usage as well
     parser.add_argument("file", metavar="FILE", help="JSON lines (or a list, CSV, parquet)")
-    text = "completion: texts with thought and box (default), or a form of theirs; answer: bare"
+    text = (
+        "completion: a thought, then a box (default); answer: bare answers; the others: a "
+        "thought, then an answer in that form"
+    )
     forms = ["completion", "answer", *ANSWER_FORMS[1:]]
     parser.add_argument("--form", choices=forms, default="completion", help=text)
     parser.add_argument("--out", metavar="FILE", help="default: standard output")
@@ -160,17 +163,17 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     for flag in FLAGS:
         if getattr(args, flag) and args.form == "answer":
-            raise UserError(f"command line: --{flag} goes with --form completion; leave one out")
+            raise UserError(f"command line: --{flag} needs --form completion; leave one out")
     if args.out and Path(args.out).exists():
         out = Path(args.out)
         if not out.is_file() or out.resolve() == Path(args.file).resolve():
-            raise UserError(f"{out}: is the input, or not a file; choose another --out")
+            raise UserError(f"{out}: is the input file or a folder; choose another --out")
     return args
 
 
 def main(argv: list[str] | None = None) -> None:
     args = _parse(argv)
-    quiet_loggers(pool_logger.name)  # it tells of every time-out, and so do the rows
+    quiet_loggers(pool_logger.name)  # it logs every time-out, and so do the rows
     verdicts: Counter[str] = Counter()
     errors: list[str] = []
     start = time.perf_counter()

@@ -1,9 +1,9 @@
 """Extract: the one answer that a completion offers, by a strict reader or a lenient one.
 
-Strict, for rewards and scores (`extract`): structure first, one `<think>` thought, then the answer;
-nothing inside the thought counts, and a completion that offers several values offers none.
-Lenient, for diagnosis only (`read_leniently`): the answer a patient human would take the completion
-to give. A text that offers several ("7 or 8") is read as that list, which equals no single gold.
+Strict, for rewards and scores (`extract`): one `<think>` thought, then the answer. Nothing inside
+the thought counts. A completion that offers several values has no answer.
+Lenient, for diagnosis only (`read_leniently`): the answer that a patient human would see. A text
+that offers several ("7 or 8") is read as that list, which equals no single gold.
 Nothing here evaluates anything, and every function runs in time linear in the text.
 """
 
@@ -70,10 +70,10 @@ MAX_AROUND = 80  # characters on either side of a box that are looked at
 
 
 def find_answers(text: str) -> list[str]:
-    """Contents of all boxes, with a minus in front of one; none where no box stands for itself.
+    """Contents of all boxes, with a minus in front of one; none where no box is the answer.
 
-    One in the midst of arithmetic, in a fraction or root, before a scale word ("million") or denied
-    ("not 5") does not: what it holds is not what the text gives.
+    A box is not the answer in the midst of arithmetic, in a fraction or root, before a scale word
+    ("million"), or where it is denied ("not 5").
     """
     found, has_answer = [], False
     for start, end, content in _boxes(text):
@@ -159,9 +159,9 @@ def is_well_formed(
 ) -> bool:
     """Whether a completion is one thought, then one answer in the form that the prompt asks for.
 
-    The thought is not empty and holds none of the tags; after it comes one box, or one pair of
-    answer tags with at most one box between them, and no other tag. With `final_number` a statement
-    without a box is an answer, too. The arguments are those of `grade.grade_all`.
+    The thought is not empty and holds no tags. After it comes one box, or one pair of answer tags
+    with at most one box between them, and no other tag. With `final_number` a statement without a
+    box is an answer, too. The arguments are those of `grade.grade_all`.
     """
     status, thought, rest = _split_thought(completion, think_prefilled, answer_form)
     if status != "ok" or ANSWER_OPEN in thought or ANSWER_CLOSE in thought:
@@ -192,7 +192,7 @@ def extract(
 
 
 def _only_one(found: list[str]) -> Extraction:
-    """The last of several answers if all are one value: hedging must not pay."""
+    """The last of several answers if all are one value: hedging must not be rewarded."""
     if all(map(_BLANK.fullmatch, found)):
         return Extraction(None, "no_answer")
     *parts, last = dict.fromkeys(found)

@@ -1,9 +1,9 @@
 """Grade completions against golds. The only grader of the project.
 
-Data cleaning, GRPO's rewards and the evaluation all call this module, so that they cannot disagree
-about a completion: `extract` finds the answer, `equivalence` compares the values, and what those
-cannot decide goes to math-verify, in child processes with a time and a memory limit (`pool`).
-Nothing evaluates model text as code. `python -m grading FILE` grades a file.
+Data cleaning, GRPO's rewards and the evaluation all call this module, so they agree about every
+completion. `extract` finds the answer, `equivalence` compares the values. A pair that they cannot
+decide goes to math-verify, in child processes with a time and a memory limit (`pool`). Nothing
+evaluates model text as code. `python -m grading FILE` grades a file.
 """
 
 import re
@@ -59,13 +59,13 @@ def grade_all(
     """Grade completions in order, those that need math-verify in parallel.
 
     Args:
-        completions: what the model wrote, without the prompts.
-        golds: for each completion.
-        questions: for each, as the data has it: a formula that is copied from there is wrong.
-        think_prefilled: the prompts already ended with `<think>`, so the completions lack it. None:
-            a completion may be without a thought.
+        completions: texts that the model wrote, without the prompts.
+        golds: one or several gold answers for each completion.
+        questions: one for each completion; a formula that is copied from it is incorrect.
+        think_prefilled: True if the prompts ended with `<think>`, so that the completions do not
+            open it; None if a completion may have no thought.
         answer_form: one of `pipeline.prompts.ANSWER_FORMS`.
-        final_number: where there is no box, the number that the text ends with counts.
+        final_number: where there is no box, the number at the end of the text is the answer.
     """
     flags = think_prefilled, answer_form, final_number
     return _grade_all(completions, golds, lambda text: extract(text, *flags), questions)
@@ -83,7 +83,7 @@ def grade_rollouts(
     questions: Sequence[str] | None = None,
     **flags: bool,
 ) -> list[Grade]:
-    """Grade completions in order, each in its one of `ANSWER_FORMS`; the rest as in `grade_all`."""
+    """Grade completions in order, each with its own one of `ANSWER_FORMS`; see `grade_all`."""
     rows = zip(completions, forms, strict=True)
 
     def find(row: tuple[str, str]) -> Extraction:
@@ -96,9 +96,9 @@ _OPTION = re.compile(r"\s*\$?(?:\\text\s*\{)?\(?[A-J]\)?\}?\$?\s*")
 
 
 def grade_leniently(completions: Iterable[str], golds: Iterable[Golds]) -> list[str | None]:
-    """What each completion's lenient reading is worth, in order; never a score or a reward.
+    """The verdict on each completion's lenient reading, in order; never a score or a reward.
 
-    "right", "wrong" (also where judging takes too long), or None where nothing readable was found.
+    "right", "wrong" (also after a time-out), or None if no answer was found.
     """
     pairs: list[tuple[str | None, list[str]]] = []
     for completion, gold in zip(completions, golds, strict=True):
@@ -184,7 +184,7 @@ def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]
 
 
 def _judge_here(prediction: str, golds: list[str]) -> list[str | None]:
-    """A verdict for each gold up to the first that is right; None where only algebra can tell."""
+    """A verdict for each gold up to the first match; None where only algebra can decide."""
     verdicts: list[str | None] = []
     for gold in golds:
         try:

@@ -1,9 +1,9 @@
-"""Killable workers for untrusted symbolic algebra: a call returns, or is over its limit.
+"""Killable workers for untrusted symbolic algebra: a call returns, or ends at its limit.
 
-A call may hang, eat memory or be in C code; the process that runs it (`pool_worker`) is killed and
-another takes over. The workers are started by exec, so they inherit no CUDA context, thread or lock
-of the trainer, and any thread may call. No pool library keeps all of that: Pebble's breaks when an
-idle worker is killed or a forked process exits, and it imports the main script in every worker.
+A call may hang, use up memory or be in C code. Then the process that runs it (`pool_worker`) is
+killed and another takes over. Workers are started by exec, so they inherit no CUDA context, thread
+or lock of the trainer, and any thread may call. No pool library does all of that. Pebble's breaks
+when an idle worker is killed or a forked process exits, and every worker imports the main script.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ MAX_LOGGED_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one call."""
+    """The result of one call."""
 
     value: Any  # what the function returned; None unless status is "ok"
     status: str  # "ok"; "timeout": over the limit of time or memory; "error": it raised

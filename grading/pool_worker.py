@@ -11,8 +11,8 @@ They share one socket, standard input; the pool has at most one request on the w
     reply     {"id": 7, "status": "ok", "value": true, "seconds": 0.01, "error": null}\\n
 
 `status` is "ok", "error" (it raised) or "timeout" (over the limit of time or memory). Id 0 is the
-hello after the import: "ready", or "error" and its text. Nothing is left behind when the trainer is
-gone, even by kill -9: each process watches the one above it, and the timer ends a busy server.
+first message, after the import: "ready", or "error" and its text. No process stays when the trainer
+is gone, even by kill -9: each one watches the one above it, and the timer ends a busy server.
 """
 
 import gc

@@ -1,7 +1,7 @@
 """Restated: whether an answer is a formula of its question, copied instead of worked out.
 
-Of an expression whose value is asked for every copy equals the gold: `\\sqrt{16}+3` is 7.
-Found are copies up to the order of terms and factors; nothing is evaluated to find them.
+A question that asks for the value of an expression has it as text: `\\sqrt{16}+3` equals the gold
+7. Copies are found up to the order of terms and factors, without evaluating anything.
 """
 
 import functools

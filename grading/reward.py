@@ -1,11 +1,11 @@
-"""The grader as a reward of any TRL trainer; of this project nothing else is needed.
+"""The grader as a reward function for any TRL trainer, without the rest of this project.
 
     from functools import partial
     from grading import correctness_reward
 
     GRPOTrainer(..., reward_funcs=[partial(correctness_reward, column="solution")])
 
-Plain-text and conversational data sets, models with and without a `<think>` thought.
+It takes plain-text and conversational data sets, and models with or without a `<think>` thought.
 """
 
 import math
@@ -26,15 +26,17 @@ def correctness_reward(
     final_number: bool = False,
     **columns: Any,
 ) -> list[float | None]:
-    """1.0 where the final answer equals a gold, else 0.0; None, which TRL leaves out, without one.
+    """1.0 where the final answer equals a gold, else 0.0; None for a row without a gold.
+
+    TRL 1.16 leaves a completion out of the training if its rewards are all None.
 
     Args:
-        completions: texts, or conversations of which the last assistant's message is graded.
-        column: of the data set, with the golds: texts, numbers, or lists of which any may match. Of
-            a worked solution its last box counts, or what follows `####`. By default the first
-            column of `COLUMNS` that is there.
-        think_prefilled: True where the prompts end with `<think>`, False where a thought is a must.
-            The other keys are those of `grade.grade_all`, too.
+        completions: texts, or conversations of which the last assistant message is graded.
+        column: the column with the golds: texts, numbers, or lists of which any may match. In a
+            worked solution the gold is its last box, or the text after `####`. By default the first
+            column of `COLUMNS` that the data set has.
+        think_prefilled: True if the prompts end with `<think>`, False if a thought is required,
+            None if it is optional. The other keys are those of `grade.grade_all`.
 
     Raises:
         ValueError: the data set has no such column.
@@ -68,7 +70,7 @@ def read_golds(value: Any) -> list[str]:
 
 
 def last_text(completion: str | list[dict]) -> str:
-    """What the assistant wrote last; parts that are no text are left out."""
+    """The assistant's last message; parts that are not text are left out."""
     if isinstance(completion, str):
         return completion
     written = [one.get("content") for one in completion if one.get("role") == "assistant"]

@@ -40,7 +40,7 @@ def main() -> None:
             raise UserError(wrong)
     request = read(words, os.environ)
     if not request.goals:
-        raise UserError(f"goal: none is given; name one of {', '.join(GOALS)}")
+        raise UserError(f"goal: missing; name one of {', '.join(GOALS)}")
     check_goals(request)
     if request.only:
         run_only(request)
@@ -60,7 +60,7 @@ def main() -> None:
     else:
         goals = ", ".join(request.goals)
         sys.stdout.write(
-            f"{goals}: nothing to do, {request.run} is up to date; FORCE=1 starts again\n"
+            f"{goals}: nothing to do, {request.run} is up to date; FORCE=1 runs it again\n"
         )
 
 
@@ -71,13 +71,13 @@ def show(planned: Sequence[Command]) -> None:
 
 
 def run_all(request: Request, planned: Sequence[Command]) -> None:
-    """Run commands one after the other, in a run that no other process writes to meanwhile."""
+    """Run commands one after the other; no other process writes to the run meanwhile."""
     writes = [goal for goal in request.goals if goal not in TOOLS or TOOLS[goal].writes]
     if writes:
         if request["model"]:
             tell_of_model(request, planned)
             sys.stdout.flush()
-        if check := look_ahead(request):  # before an earlier stage is paid for
+        if check := look_ahead(request):  # before an earlier stage costs time
             run(check, child_env())
         claim(request.run)
     for command in planned:
@@ -102,10 +102,10 @@ def tell_of_model(request: Request, planned: Sequence[Command]) -> None:
 
 
 def run_only(request: Request) -> None:
-    """Run one stage or tool as a command of its own, with flags that it is given."""
+    """Run one stage or tool alone, with the flags that follow its name."""
     goal = request.goals[0]
     if len(request.goals) > 1 or goal in ("demo", "clean"):
-        raise UserError("--only: takes one stage, or one other command than demo and clean")
+        raise UserError("--only: takes one command, a stage or a tool, but not demo or clean")
     command = stage_command(request, goal)
     if request.dry_run:
         show([command])
@@ -163,7 +163,7 @@ def help_text() -> str:
 
 
 def console() -> None:
-    """The command `sft-grpo-math`: a user's own eval.py or pipeline.py does it no harm."""
+    """The command `sft-grpo-math`, which never imports an eval.py of the working folder."""
     os.environ["PYTHONSAFEPATH"] = "1"  # of the stages: not the working folder, as with -P
     run_cli(main, is_first=False)
 

@@ -1,7 +1,7 @@
-"""The model card, `README.md` beside the weights: what a model is, by the manifests of its run.
+"""The model card, `README.md` beside the weights, from the manifests of the model's run.
 
-TRL writes a draft at every save. Ours takes its place at the end of a training stage, and again
-when the report has scores. What no manifest says is called unknown. The text: `card.md.jinja`.
+TRL writes a draft at every save. Ours replaces it at the end of a training stage, and again when
+the report has scores. A fact that no manifest has is called unknown. The text: `card.md.jinja`.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ def find_licence(name: str | None) -> str:
     from huggingface_hub import ModelCard
 
     known = yaml.safe_load(Path(__file__).with_name("licences.yaml").read_text(encoding="utf-8"))
-    # Anyone's file, read after hours of training: one that is damaged is as good as none.
+    # Another owner's file, read after hours of training: a damaged one counts as missing.
     with contextlib.suppress(OSError, ValueError, TypeError, yaml.YAMLError):
         if name and Path(name, NAME).is_file():
             return str(ModelCard.load(Path(name, NAME)).data.license or "unknown")

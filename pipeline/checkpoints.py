@@ -1,4 +1,4 @@
-"""Checkpoints as a recipe names them: is there a model, before torch is imported; its tokenizer.
+"""Checkpoints that a recipe names: check their files before torch is imported, load the tokenizer.
 
 python -m pipeline.checkpoints FOLDER [where its chat template comes from]
 """
@@ -40,7 +40,7 @@ def read_json(path: Path, key: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"{key}: {path} cannot be read ({error}); copy the file again") from error
     if not isinstance(found, dict):
-        raise UserError(f"{key}: {path} is no JSON mapping; copy the file again")
+        raise UserError(f"{key}: {path} is not a JSON object; copy the file again")
     return found
 
 
@@ -111,7 +111,7 @@ def reads(file: Path) -> bool:
 
 
 def check_vocabulary(folder: Path, key: str) -> None:
-    """Refuse a local folder without a vocabulary; the library would make up an empty one."""
+    """Refuse a local folder without a vocabulary; the library would use an empty one."""
     if not has_file(folder, *VOCABULARIES):
         raise UserError(f"{key}: {folder} holds no tokenizer; copy the model's files there")
 
@@ -141,7 +141,7 @@ def load_template(path: str, key: str = "chat_template_path") -> str:
         try:
             return Path(path).read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise UserError(f"{key}: {path} is no text ({error}); give a jinja file") from error
+            raise UserError(f"{key}: {path} is not text ({error}); give a jinja file") from error
     return load_tokenizer(path, key).chat_template
 
 
@@ -166,7 +166,7 @@ def tokenizer_path(checkpoint: str) -> str:
 
 @contextlib.contextmanager
 def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
-    """Make one line of what `from_pretrained` raises over the files of a model folder or hub id."""
+    """Turn an error of `from_pretrained` over the files of a checkpoint into a `UserError`."""
     try:
         yield
     # Other people's files: what is wrong decides what is raised; Rust's is a plain Exception.
@@ -176,7 +176,7 @@ def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
             raise
         message = str(error).strip().partition("\n")[0]
         fault = f"its {what} cannot be loaded ({type(error).__name__}: {message})"
-        remedy = "check the name, the network, and that its files belong together"
+        remedy = "check the name, the network and whether its files belong together"
         raise UserError(f"{key}: {checkpoint}: {fault}; {remedy}") from error
 
 

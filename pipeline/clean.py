@@ -28,15 +28,15 @@ MARKS = (
 def find(run: str) -> list[Path]:
     """The folders in a run that stages and tools have written, and the locks beside them.
 
-    `sft.1` and `sft.next` are runs of SFT that were superseded or are not whole yet.
+    `sft.1` is a superseded run of SFT, `sft.next` one that has not finished.
 
     Raises:
-        UserError: a folder in which much else may lie.
+        UserError: the folder may hold other files too, as a home folder does.
     """
     folder = Path(run)
     place = folder.resolve()
     if place in (Path.home(), Path.cwd(), ROOT, *Path.cwd().parents, *ROOT.parents):
-        raise UserError(f"{run}: is no folder of one run; name the run's own folder")
+        raise UserError(f"{run}: is not the folder of one run; give that folder as RUN")
     names = "|".join([*STAGES, *OTHERS])
     ours = re.compile(rf"({names})(\.(next|\d+))?")
     found = []
@@ -63,15 +63,15 @@ def show(run: str) -> None:
     """Print what a run holds, with sizes."""
     sizes = {place: bytes_of(place) for place in find(run)}
     if not sizes:
-        sys.stdout.write(f"clean: {run} holds nothing of a run\n")
+        sys.stdout.write(f"clean: {run} has no files of a run\n")
         return
     for place, number in [*sizes.items(), ("total", sum(sizes.values()))]:
         sys.stdout.write(f"{size(number):>12}  {place}\n")
-    sys.stdout.write("clean: YES=1 removes these; other seeds and recipes stay\n")
+    sys.stdout.write("clean: YES=1 removes these files; other seeds and recipes stay\n")
 
 
 def remove(run: str) -> None:
-    """Remove what a run holds, and say what that was; the run, too, if nothing is left in it."""
+    """Remove a run's files and print each; remove the run's folder too if nothing is left."""
     places = find(run)
     if not places:
         show(run)

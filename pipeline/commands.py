@@ -1,4 +1,4 @@
-"""The command line of each stage and tool, and which of them a request comes to."""
+"""The command line of each stage and tool, and which of them a request needs."""
 
 import shlex
 import sys
@@ -30,7 +30,7 @@ class Command:
 def commands(request: Request) -> list[Command]:
     """The commands of a request, in their order, without stages that look up to date.
 
-    A stage that is asked for by name is always there: it looks at what it finds itself.
+    A stage that is asked for by name is always included: it checks itself whether it is up to date.
     """
     found: list[Command] = []
     if request.is_scoring:  # two quick looks where nothing has changed
@@ -46,7 +46,7 @@ def commands(request: Request) -> list[Command]:
             is_needed_only=not is_asked,
             is_forced=is_asked and is_forced,
         )
-        # What comes after a stage that runs is looked at again when it is its turn.
+        # A later stage is checked again when its turn comes.
         if is_asked or found or not is_current(request, stage, command.words):
             if stage == "data":
                 found += check_of_model(request)
@@ -177,7 +177,7 @@ def sweep_entries(request: Request) -> list[str]:
 
 
 def look_ahead(request: Request) -> tuple[str, ...]:
-    """The words of the check of all stages that a request comes to; none where it is too early."""
+    """The words of the check of all stages that a request needs; empty if none can be checked."""
     found = [stage for stage in request.stages if stage in CHECKED_AHEAD]
     if request.asks_for("sweep", "control"):
         found.append("grpo")

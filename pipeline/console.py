@@ -1,4 +1,4 @@
-"""What gets to the terminal: our lines, one progress bar, no chatter of libraries.
+"""The terminal's output: our lines, one progress bar, no log lines of libraries.
 
 Rows, completions and file names are untrusted. Their control characters could clear the screen,
 write into the clipboard or make an incorrect answer look correct.
@@ -68,12 +68,12 @@ def say(line: str) -> None:
 
 
 def notice(text: str) -> None:
-    """Tell the user in one line on stderr what a command does that they may not expect."""
+    """Write one line on stderr about something that the user may not expect."""
     sys.stderr.write(f"notice: {one_line(text)}\n")
 
 
 class Bar(tqdm):
-    """A bar that leaves out last facts rather than wrap, and that writes no \\r to a log."""
+    """A bar that drops its last facts instead of wrapping, and writes no \\r to a log."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Without a terminal every refresh is a line in a log: one in ten seconds is enough.
@@ -108,13 +108,13 @@ class Bar(tqdm):
 
 
 def quiet_loggers(*names: str) -> None:
-    """Let these loggers tell of errors only; a library may set its level again when imported."""
+    """Let these loggers report errors only; a library may set its level again when imported."""
     for name in names:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def quiet_imports() -> None:
-    """Silence what speaks while it is imported; call it before torch is."""
+    """Silence libraries that print while they are imported; call it before torch is imported."""
     # All tables are made of it, TRL's `log_completions` too. Its own drops five characters.
     rich.text.strip_control_codes = clean
     quiet_loggers(*_AT_IMPORT)
@@ -163,7 +163,7 @@ def hide_trackers(names: list[str]) -> None:
 
 
 def quiet_trackers(names: list[str]) -> None:
-    """Silence W&B and trackio, which tell of each run in a dozen lines."""
+    """Silence W&B and trackio, which print a dozen lines for each run."""
     os.environ.setdefault("WANDB_SILENT", "true")
     if "trackio" in names:
         for name in ("trackio", "trackio.run", "trackio.utils"):

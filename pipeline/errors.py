@@ -1,4 +1,4 @@
-"""What a fault says: one line that names it, its place and the remedy, and exit code 2."""
+"""Errors: a user's mistake is one line with place, value and remedy, and exit code 2."""
 
 import errno
 import json
@@ -37,15 +37,15 @@ class UserError(ValueError):
 
 
 class LostError(UserError):
-    """No mistake: what the run needs (a server, an engine) is gone, and may come back."""
+    """A server or engine that the run needs is gone and may come back; no mistake of the user."""
 
 
 def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
-    """Run an entry point; a `UserError` or a disk's becomes one line on stderr and exit code 2,
-    a `LostError` one and 75.
+    """Run an entry point and turn its error into one line on stderr and an exit code.
 
-    With `--json` stdout gets one object at the end, {"exit_code", "error", "output_dir", and the
-    manifest's "stage", "counts", "wall_time_s", ...}, and everything else goes to stderr.
+    A `UserError` or a disk's error gives exit code 2, a `LostError` 75, Ctrl-C 130.
+    With `--json` stdout gets one object at the end: {"exit_code", "error", "output_dir", and the
+    manifest's "stage", "counts", "wall_time_s", ...}. Everything else goes to stderr.
     """
     quiet_imports()
     json_output = None
@@ -102,7 +102,7 @@ def _thread_error(args: threading.ExceptHookArgs) -> None:
 
 
 def _summary(code: int, line: str | None) -> dict[str, Any]:
-    """What `--json` tells: of a command that succeeded the short keys of its folder's manifest."""
+    """The object of `--json`; after a success it has the short keys of the folder's manifest."""
     found: dict[str, Any] = {"exit_code": code, "error": line, "output_dir": None}
     if not _needed:
         return found
@@ -122,12 +122,12 @@ def note_folder(folder: Path, needed: float = 0) -> None:
 
 
 def check_space(folder: str, needed: float, what: str) -> None:
-    """Refuse a folder whose disk has no room for `needed` bytes of `what`."""
+    """Refuse a folder whose disk has less than `needed` bytes free for `what`."""
     note_folder(Path(folder), needed)
     free = shutil.disk_usage(folder).free
     if free < needed:
         fault = f"{what} needs {size(needed)}, its disk has {size(free)} free"
-        raise UserError(f"{folder}: {fault}; free some, or choose another output_dir")
+        raise UserError(f"{folder}: {fault}; free some space, or choose another output_dir")
 
 
 def nearest(folder: str | Path) -> Path:
@@ -157,7 +157,7 @@ def disk_fault(error: BaseException | None) -> str | None:
 
 
 def _disk_line(error: BaseException, why: str) -> str:
-    """Where a disk failed, why, how much room there is, and the remedy."""
+    """Where a disk failed, why, how much space it has left, and the remedy."""
     file = getattr(error, "filename", None)
     place = Path(os.fsdecode(file)) if file else next(reversed(_needed), Path.cwd())
     free = size(shutil.disk_usage(nearest(place)).free)
@@ -165,5 +165,5 @@ def _disk_line(error: BaseException, why: str) -> str:
     needed = size(most) if most else "more"
     return (
         f"{place}: cannot be written or read: {why}; {free} free, {needed} needed: "
-        "make room or give access, then start the same command again"
+        "free space or give access, then run the same command again"
     )

@@ -14,7 +14,7 @@ from pipeline.variables import Request
 
 
 def is_current(request: Request, stage: str, words: Sequence[str]) -> bool:
-    """Whether a stage that others need is left alone: its result is that of its command line."""
+    """Whether the result of a stage that others need is that of its command line."""
     if stage == "eval" and request["data_root"]:  # which may hold other problems than before
         return False
     code = [ROOT / place for place in STAGES[stage].code]
@@ -22,7 +22,7 @@ def is_current(request: Request, stage: str, words: Sequence[str]) -> bool:
 
 
 def check_start_model(request: Request) -> None:
-    """Refuse a run that was trained from another model, or with another seed, than is given."""
+    """Refuse a run that was trained from another model, or with another seed, than given now."""
     model, seed, run = request["model"], request["seed"], os.path.realpath(request.run)
     for stage in TRAINED:
         config = trained_with(Path(request.run, stage))
@@ -31,12 +31,11 @@ def check_start_model(request: Request) -> None:
         is_other = os.path.realpath(start) != os.path.realpath(model)
         if model and start and not is_own and is_other:
             raise UserError(
-                f"{request.run} was trained from {start}; give MODEL={model} another RUN"
+                f"{request.run} was trained from {start}; choose another RUN for MODEL={model}"
             )
         if seed and old_seed is not None and str(old_seed) != seed:
-            raise UserError(
-                f"{request.run} was trained with seed {old_seed}; give SEED={seed} another RUN"
-            )
+            fault = f"was trained with seed {old_seed}"
+            raise UserError(f"{request.run} {fault}; choose another RUN for SEED={seed}")
 
 
 def trained_with(folder: Path) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""One output folder, one owner: the lock of a run.
+"""The lock of a run: one process at a time writes to a folder.
 
-`<folder>.lock` names host, process id and start of the process that writes to a folder. A second
-start ends with one line before torch is imported. The lock of a process that has died on this host
-is taken over; that of another host is named, as nobody here can tell whether it lives, unless Slurm
-says that its job has ended. A job that is requeued on another host thus resumes by itself.
+`<folder>.lock` has host, process id and start time of the process that writes to a folder. A second
+start ends with one line before torch is imported. The lock of a dead process of this host is taken
+over. Whether a process of another host lives cannot be seen here, so its lock is an error, unless
+Slurm says that its job has ended. A job that is requeued on another host thus resumes by itself.
 """
 
 import atexit
@@ -43,7 +43,7 @@ def claim(folder: str | Path) -> None:
         if owner and _may_live(owner):
             since = datetime.fromtimestamp(owner["started"]).strftime("%Y-%m-%d %H:%M:%S")
             user = f"process {owner['pid']} on {owner['host']} since {since}"
-            remedy = f"wait for it, or, if no such process runs there any more, remove {lock}"
+            remedy = f"wait for it; if it no longer runs there, remove {lock}"
             raise UserError(f"{folder}: in use by {user}; {remedy}")
         started = psutil.Process().create_time()
         me = {"host": socket.gethostname(), "pid": os.getpid(), "started": started, "job": _job()}
@@ -81,7 +81,7 @@ def _job() -> list[str]:
 
 
 def _is_over(job: Any) -> bool:
-    """Whether Slurm tells that this start of a job has ended."""
+    """Whether Slurm says that this start of a job has ended."""
     number = str(job[0]) if isinstance(job, list) and job else ""
     if not number.isdecimal():
         return False

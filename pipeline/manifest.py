@@ -1,8 +1,8 @@
-"""`manifest.json`: what a stage read, did and wrote. Written last and atomically.
+"""`manifest.json`: what a stage read, did and wrote. It is written last and atomically.
 
-No manifest, no result: `start` removes an old one before the work begins, `write` puts the new one
-in place when everything else is on disk. What is up to date is decided by manifests and hashes.
-`files` has the hash of every result, so that a later reader (`hash_inputs`) reads what was made.
+No manifest, no result: `start` removes an old manifest before the work begins, and `write` puts the
+new one in place when everything else is on disk. Manifests and hashes decide what is up to date.
+`files` has the hash of every result, so that `hash_inputs` of a later stage finds changed ones.
 """
 
 import contextlib
@@ -59,14 +59,14 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def hash_inputs(paths: list[str | Path]) -> dict[str, str]:
-    """`{path: sha256}` of the paths that exist and, see `check_made`, are whole; else `hub`."""
+    """`{path: sha256}` of the paths that exist, "hub" for others; see `check_made` for faults."""
     for path in paths:
         check_made(Path(path))
     return {str(p): sha256(p) if Path(p).exists() else "hub" for p in paths}
 
 
 def check_made(path: Path) -> None:
-    """Refuse a file, or a folder's files, that the manifest there or above gives other hashes."""
+    """Refuse a file, or a folder's files, whose hash differs from the one in their manifest."""
     if not path.exists():
         return
     for folder in (path, *path.parents[:2]):
@@ -74,10 +74,13 @@ def check_made(path: Path) -> None:
         for name, known in made.get("files", {}).items():
             file = folder / name
             if path in (file, *file.parents) and not is_as(file, known):
-                state = "differs from what" if file.is_file() else "is missing, which"
+                stage = made["stage"]
+                state = f"has changed since the stage {stage} wrote it"
+                if not file.is_file():
+                    state = f"is missing, although the stage {stage} wrote it"
                 raise UserError(
-                    f"{file}: {state} the stage {made['stage']} wrote; `make {made['stage']}` "
-                    "makes it again; a file changed on purpose goes into another folder"
+                    f"{file}: {state}; `make {stage}` writes it again; keep a file that you edit "
+                    "in another folder"
                 )
 
 
@@ -93,9 +96,9 @@ def is_damaged(folder: str | Path) -> bool:
 
 
 def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "") -> bool:
-    """Whether a folder holds the whole result of this configuration and of its inputs as they are.
+    """Whether a folder holds the complete result of this configuration and of today's inputs.
 
-    FORCE=1 makes nothing current. If the result is current, print one line, naming `shown` or the
+    With FORCE=1 no result is current. If the result is current, print one line with `shown` or the
     folder, and note the recipe's present hashes in the manifest.
     """
     done = read(folder)
@@ -117,13 +120,13 @@ def note_current(folder: str | Path, done: dict[str, Any], shown: str | Path) ->
     if request and done.get("request") != request:
         write_json(Path(folder, NAME), done | {"request": request})
     what = f"{done['stage']}: up to date in {shown or folder}"
-    sys.stdout.write(f"{what} (same configuration and inputs); FORCE=1 starts again\n")
+    sys.stdout.write(f"{what} (same configuration and inputs); FORCE=1 runs it again\n")
 
 
 def hash_request(words: Sequence[str]) -> dict[str, str]:
-    """Hashes of what the files of a recipe say that a command line names, by their flag.
+    """Hashes of the contents of the recipe's files that a command line names, by their flag.
 
-    Of `--recipe` all YAML files of the folder count. Comments and the order of keys do not.
+    For `--recipe` all YAML files of the folder count. Comments and the order of keys do not.
     """
     found = {}
     for flag, word in itertools.pairwise(words):
@@ -172,12 +175,12 @@ def known_sha256(path: Path) -> str:
 def matches_command(folder: Path, words: Sequence[str], code: Sequence[Path] = ()) -> bool:
     """Whether a result is that of a command line, by its manifest and by hashes alone.
 
-    What a stage says itself (`is_current`) takes seconds more, and knows more: this is for stages
-    that others need. Inputs that are gone cannot be read again, and count as they were.
+    This is for stages that others need. `is_current`, which the stage calls, is more exact and
+    takes seconds. Inputs that no longer exist cannot be read again and count as unchanged.
 
     Args:
-        words: the stage's command line; what its recipe's files say must be what was read.
-        code: what else decides the result; the manifest's `code` has its hash.
+        words: the stage's command line; its recipe's files must say what they said then.
+        code: files and folders that also decide the result; the manifest's `code` has their hash.
     """
     made = read(folder)
     if made is None or made["stage"] != folder.name:
@@ -290,7 +293,7 @@ def write(
 
     Args:
         inputs: of `hash_inputs`; started: of `start`.
-        files: names of the results in the folder, which later readers hold against their hashes.
+        files: names of the results in the folder, whose hashes later stages check.
         counts: whole numbers worth knowing (rows, steps, tokens).
         extra: further keys, such as `rows_in`, `rows_out`, `dropped` of a data build.
     """
@@ -319,12 +322,12 @@ def read(folder: str | Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{path}: is damaged ({error}); remove it and run its stage") from error
+        raise UserError(f"{path}: is damaged ({error}); remove it, run its stage again") from error
     if not isinstance(found, dict) or "stage" not in found:
         return None
     for key in ("config", "inputs", "files"):
         if not isinstance(found.setdefault(key, {}), dict):
-            raise UserError(f"{path}: is damaged ({key}); remove it and run its stage")
+            raise UserError(f"{path}: is damaged ({key}); remove it, run its stage again")
     return found
 
 
@@ -332,6 +335,6 @@ def read_made(folder: str | Path, stage: str) -> dict[str, Any]:
     """The manifest of a folder whose files are as the stage left them; raises `UserError`."""
     found = read(folder)
     if not found or found["stage"] != stage:
-        raise UserError(f"{folder}/{NAME} is missing; run `make {stage}` to its end")
+        raise UserError(f"{folder}/{NAME}: missing; run `make {stage}` to its end")
     check_made(Path(folder))
     return found

@@ -1,6 +1,6 @@
 """The nearest name for a typo, with the standard library alone.
 
-MAKE_GOALS=gpro python3 -m pipeline.names    what make says of a target that it has not
+MAKE_GOALS=gpro python3 -m pipeline.names    the message of make for an unknown target
 """
 
 import os

@@ -1,9 +1,9 @@
 """Prompts and completions: prompts by name, tags, and the one place a chat template is applied.
 
-`build_prompt` and `build_completion` make the tokenizer-free parts stored in the data files;
-`render_prompt` and `render_completion` turn them into the exact text a tokenizer is given. SFT,
-difficulty measurement and evaluation call them; GRPO hands the same messages to TRL, which
-applies the same template.
+`build_prompt` and `build_completion` make the texts of the data files, which no tokenizer decides.
+`render_prompt` and `render_completion` turn them into the exact text that is tokenized. SFT,
+difficulty and evaluation call them. GRPO passes the same messages to TRL, which applies the same
+template.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ BARE_FORMS = ("bare_box", "hashes")
 
 
 class Prompt(NamedTuple):
-    """What is asked: `{question}` stands once, in one of the two messages; no empty one is sent."""
+    """A user and a system message; one of them has `{question}`, an empty one is not sent."""
 
     user: str = "{question}"
     system: str = ""
@@ -107,7 +107,7 @@ def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:
         return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except TemplateError as error:
         place = f"chat_template: {tokenizer.name_or_path}"
-        remedy = "fix it, or give SFT another with chat_template_path"
+        remedy = "fix the template, or give SFT another one with chat_template_path"
         raise UserError(f"{place}: cannot render a prompt ({error}); {remedy}") from error
 
 

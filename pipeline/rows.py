@@ -1,10 +1,10 @@
 """Rows of files: local JSON, CSV, TSV, parquet and Arrow files, and data sets of the hub.
 
 Every row comes with its place (`file:line`, or `file: row N`). Data files are untrusted: a row that
-cannot be read is a `BadRow` in its place, and the next one is read. A file whose damage hides the
-rows behind it (a JSON list, gzip, a parquet page, an open quote in a CSV file) stops the reader
-with file and row. So does a packed file that expands as no data does, before its rows are read;
-a row that is too long is a `BadRow`, and is never held in memory.
+cannot be read, or is too long for memory, becomes a `BadRow`, and the next one is read. Some damage
+hides the rows behind it: in a JSON list, gzip, a parquet page, or by an open quote in a CSV file.
+There the reader stops with file and row. It also stops, before it reads rows, at a packed file that
+expands far more than data does.
 """
 
 import codecs
@@ -83,17 +83,18 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
 def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]:
     """Yield `(where, row)` of a local file, with a `BadRow` for each row that cannot be read.
 
-    Rows are streamed, of JSON (objects line by line, or one list of them), CSV and TSV (with a
-    header; every value is text), also packed, as `.csv.gz`; of parquet, and of `save_to_disk`'s
-    Arrow. A bare list of chat turns (the training files of ORZ) becomes `{"conversations": row}`.
+    Rows are streamed. JSON is objects line by line, or one list of them. CSV and TSV need a header,
+    and every value is text. These may be packed as `.gz`. Parquet, and the Arrow of `save_to_disk`,
+    are read too. A bare list of chat turns (the training files of ORZ) becomes
+    `{"conversations": row}`.
 
     Raises:
-        UserError: missing file, unknown suffix, something else than data (a Git LFS pointer, a web
-            page, UTF-16), or damage behind which no row can be read.
+        UserError: a missing file, an unknown suffix, no data (a Git LFS pointer, a web page,
+            UTF-16), or damage behind which no row can be read.
     """
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"{path}: no such file; check `file` and `data_root`")
+        raise UserError(f"{path}: no such file; check file and data_root")
     if not path.name.endswith(SUFFIXES):
         raise UserError(f"{path}: unknown format; convert it to one of {', '.join(SUFFIXES)}")
     with path.open("rb") as file:
@@ -118,11 +119,14 @@ def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]
 
 
 def list_files(place: Path, split: str) -> list[Path]:
-    """The data files at a place in the order of their names: a file, a folder's, or a glob's.
+    """The data files at a place, sorted by name: one file, those of a folder, or those of a glob.
 
-    A folder's are those below it that name the split (`train-00000.parquet`, `train/data.arrow`),
-    else those that name none. JSON beside files of another format describes them, `cache-…` are
-    copies by `datasets`. Raises `UserError` where there are none, or of several formats.
+    In a folder these are the files that name the split (`train-00000.parquet`, `train/data.arrow`),
+    else those that name no split. JSON beside files of another format describes them, and `cache-…`
+    are copies by `datasets`: both are left out.
+
+    Raises:
+        UserError: there are none, or files of several formats.
     """
     if place.is_file():
         return [place]
@@ -139,14 +143,15 @@ def list_files(place: Path, split: str) -> list[Path]:
     if is_folder and files and (known := naming(split.lower(), *SPLITS)):
         files = naming(split.lower()) or [path for path in files if path not in known]
         if not files:
-            raise UserError(f"{place} has no file of the split {split!r}; set split or name a file")
+            remedy = "set split, or name a file"
+            raise UserError(f"{place} has no file of the split {split!r}; {remedy}")
     formats = {path: Path(path.name.removesuffix(".gz")).suffix for path in files}
     kinds = sorted({*formats.values()} - {".json"}) or [*formats.values()][:1]
     if not kinds:
         fault = f"is a folder without {', '.join(SUFFIXES)}" if is_folder else "does not exist"
-        raise UserError(f"{place} {fault}; check file and data_root, in which a relative file lies")
+        raise UserError(f"{place} {fault}; check file and data_root, the folder it is relative to")
     if len(kinds) > 1:
-        raise UserError(f"{place} has files of several formats, {kinds}; name one by a glob")
+        raise UserError(f"{place} has files of several formats, {kinds}; choose one with a glob")
     return [path for path in files if formats[path] in kinds]
 
 
@@ -178,7 +183,7 @@ def _unpack_gzip(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _check_expansion(path: Path, pieces: Iterable[tuple[int, float]]) -> None:
-    """Refuse a packed file that expands as no data does, before its rows fill memory or disk.
+    """Refuse a packed file that expands far more than data does, before its rows fill memory.
 
     Args:
         pieces: (its bytes unpacked, bytes of the file up to its end) of each.
@@ -190,14 +195,14 @@ def _check_expansion(path: Path, pieces: Iterable[tuple[int, float]]) -> None:
             size += unpacked
             if size > max(STRETCH, MAX_RATIO * (packed - start)):
                 fault = f"{(packed - start) / 1e6:.3f} MB unpack to {size / 1e6:,.0f} MB, more than"
-                remedy = "check where it is from, and unpack it yourself to .jsonl if it is data"
+                remedy = "check its source; if it is data, unpack it to .jsonl yourself"
                 raise UserError(f"{path}: {fault} {MAX_RATIO} times as much; {remedy}")
             if size > STRETCH:
                 size, start = 0, packed
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON; write null or a number")
+    raise ValueError(f"{constant} is not JSON; write null or a number")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
@@ -227,7 +232,7 @@ def _to_row(value: Any, source: str, where: str) -> Row | BadRow:
         code = ord(error.object[error.start])
         if 0xDC80 <= code <= 0xDCFF and chr(code) in source:  # `surrogateescape` put it there
             return BadRow(f"{where}: not UTF-8 (byte 0x{code - 0xDC00:02x}); re-encode the file")
-        fault = f"a lone surrogate (\\u{code:04x}) is no character; fix or remove the row"
+        fault = f"a lone surrogate (\\u{code:04x}) is not a character; fix or remove the row"
         return BadRow(f"{where}: {fault}", row)
     return row
 
@@ -291,16 +296,16 @@ def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
             number += 1
             gap = _BETWEEN_ROWS.match(text, end)
             if not gap:
-                raise ValueError("no comma and row, and no bracket, behind the row before")
+                raise ValueError("a row must be followed by a comma and a row, or by ]")
             at = gap.end()
         if text[at + 1 :].strip():
-            raise ValueError("text behind the list")
+            raise ValueError("there is text after the list")
     except (ValueError, RecursionError) as error:
         fault = error
         if is_cut or len(text) - at > MAX_ROW:  # the error counts from the cut
             fault = f"{getattr(error, 'msg', error)}, or {TOO_LONG}"
         remedy = "fix the list, or fetch the file again if it is truncated"
-        fault = f"malformed JSON ({fault}); {remedy}; no row behind it can be read"
+        fault = f"malformed JSON ({fault}), so no row after it can be read; {remedy}"
         raise UserError(f"{path}: row {number}: {fault}") from error
 
 
@@ -338,8 +343,8 @@ def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
             return
         where = f"{path}:{reader.line_num}"  # a row ends there: a quoted value may span lines
         if None in row or None in row.values():
-            message = f"{where}: not {len(names)} values, as the header has; quote values that hold"
-            yield where, BadRow(f"{message} {delimiter!r}, quotes or line ends")
+            message = f"{where}: not {len(names)} values, as the header has; quote values"
+            yield where, BadRow(f"{message} that hold {delimiter!r}, quotes or line ends")
         else:
             yield where, _to_row(row, "".join(row.values()), where)
 
@@ -449,7 +454,8 @@ def load_hub(hub_id: str, split: str, config: str | None = None) -> Iterator[tup
 def fetch_hub_file(hub_id: str, name: str) -> Path:
     """The local copy of one file of a hub data set, downloaded where it is not cached.
 
-    For sets whose files have no common columns, or are no tables: they are read as local ones are.
+    This is for sets whose files are not tables, or have no columns in common. They are read like
+    local files.
     """
     from huggingface_hub import hf_hub_download
 

@@ -1,18 +1,17 @@
 """One flat YAML file per stage and its command line become typed values, once, without torch.
 
-Keys and types come from our dataclass and from the *source text* of Hugging Face's (read by `ast`:
-importing TRL takes seconds, and a typo should not cost them). The command line beats the overlay,
-the overlay the file, the file the default; unknown keys fail; `null` gives a key its default again.
+Keys and types come from our dataclass and from the *source text* of Hugging Face's, read by `ast`:
+importing TRL takes seconds, too long for a typo. The command line beats the overlay, the overlay
+the file, the file the default. Unknown keys fail; `null` gives a key its default again.
 
-`{run}` in a value becomes the run folder, `runs/<name of the YAML's folder>` unless `--run_dir`
-says otherwise, so that a recipe's stages find each other's output. `--model` is a folder or hub id
-for the recipe to start from, in place of the model that its files name.
+`{run}` in a value becomes the run folder, so that a recipe's stages find each other's output. It is
+`--run_dir`, by default `runs/<name of the YAML's folder>`. `--model` is a folder or hub id to start
+from, in place of the model that the recipe's files name.
 """
 
 import ast
 import contextlib
 import dataclasses
-import difflib
 import functools
 import importlib.util
 import os
@@ -30,6 +29,7 @@ import yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.lock import claim
+from pipeline.renamed import hint
 from pipeline.values import fault
 
 
@@ -50,7 +50,7 @@ def setting(default: Any, text: str) -> Any:
 
 @dataclass
 class RecipeArguments:
-    """Keys of the commands that look at a whole recipe."""
+    """Keys of the commands that read a whole recipe."""
 
     recipe: str = dataclasses.field(metadata={"help": "its folder, such as configs/grpo7b"})
     run: str = setting("", "the run's folder; runs/<name of the recipe> by default")
@@ -66,7 +66,7 @@ COMMAND_LINE = "command line"
 
 @dataclass(frozen=True)
 class Key:
-    """What a key takes, and what it has where a recipe leaves it out.
+    """The type of a key's value, and its default.
 
     Args:
         default: UNSET where the key is required, or its default cannot be read from the source.
@@ -183,7 +183,7 @@ def known_keys(own: type, hf: tuple[str, ...] = ()) -> dict[str, Key]:
 def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
     """Read a flat YAML mapping; every fault is a `UserError` that names file and line."""
     if not Path(path).is_file():
-        raise UserError(f"{path}: no such config file; recipes live in configs/<recipe>/")
+        raise UserError(f"{path}: no such config file; recipes are in configs/<recipe>/")
     try:
         text = Path(path).read_text(encoding="utf-8")
         config = yaml.safe_load(text.replace("{run}", run_dir))
@@ -201,7 +201,7 @@ WANTED = {
     "bool": "true or false",
     "int": "a whole number",
     "float": "a number",
-    "str": "one text",
+    "str": "a text",
     "dict": "a mapping {key: value}, which belongs in the YAML",
 }
 
@@ -246,7 +246,7 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
     if isinstance(value, bool) and "bool" not in members and "str" in members:
         # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
         if where == COMMAND_LINE or (value and key.is_own):
-            raise refusal("one text; quote it")
+            raise refusal("a text; quote it")
         return "off" if key.is_own else value
     if "bool" in members and str(value).lower() in SWITCHES:
         return SWITCHES[str(value).lower()]
@@ -255,7 +255,7 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
         return number
     if "str" in members and isinstance(value, str):
         return value
-    raise refusal("one text; quote it" if "str" in members else "")
+    raise refusal("a text; quote it" if "str" in members else "")
 
 
 def _is_list_of_texts(value: Any) -> bool:
@@ -328,9 +328,8 @@ def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict
     typed = {}
     for name, value in values.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "see --help for the known keys"
-            raise UserError(f"{where}: unknown key {name!r}; {hint}")
+            remedy = hint(str(name), known, "see --help for the known keys")
+            raise UserError(f"{where}: unknown key {name!r}; {remedy}")
         key = known[name]
         if value is None or (where == COMMAND_LINE and value == "null"):
             # None only where it says something else than the default, as `max_length: null` does.
@@ -383,9 +382,9 @@ MODEL_KEYS = {"model_name_or_path", "checkpoints"}
 
 
 def started_from(model: str, file: dict[str, Any], run_dir: str) -> dict[str, Any]:
-    """What of a stage's file names the model that the recipe starts from, with another model.
+    """The keys of a stage's file that name the recipe's starting model, with another model.
 
-    That is `model_name_or_path`, unless it is a trained stage of the run, and the checkpoint
+    These are `model_name_or_path`, unless it is a trained stage of the run, and the checkpoint
     `base`.
     """
     own = str(file.get("model_name_or_path", ""))
@@ -443,7 +442,7 @@ def read_settings(
 def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings:
     """Check settings, without the YAML's keys that overlay or command line made pointless.
 
-    Each of these is told in one line on stderr. A YAML that contradicts itself is refused.
+    One line on stderr names each of them. A YAML that contradicts itself is refused.
     """
     lines = []
     while True:
@@ -464,7 +463,7 @@ def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings
 
 
 def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
-    """An instance of `own`, then one of each `hf` class; what they refuse is a `UserError`."""
+    """An instance of `own`, then one of each `hf` class; their refusals become a `UserError`."""
 
     def make(cls: type) -> Any:
         known = [f.name for f in dataclasses.fields(cls)]
@@ -488,7 +487,7 @@ def help_text(doc: str, own: type, hf: tuple[str, ...], defaults: dict[str, Any]
         is_laid_out = re.search(r"^( |- )", block, re.MULTILINE)
         lines += [*(block.splitlines() if is_laid_out else textwrap.wrap(block, 80)), ""]
     lines += ["Keys, in the YAML or as --key value:"]
-    lines += ["  config, overlay, run_dir, model: paths, on the command line only"]
+    lines += ["  config, overlay, run_dir, model: paths, only on the command line"]
     lines += ["  json: one JSON object on stdout at the end, all other text on stderr"]
     lines += _help_of_keys(own_keys(own), defaults)
     for name in hf:

@@ -25,11 +25,11 @@ class Stage:
         module: started as `python -m module`.
         meaning: for the list of commands.
         needs: stages that come before it, where the recipe has them.
-        needs_if_read: the same, where its YAML reads their folder.
+        needs_if_read: stages that come before it, where its YAML reads their folder.
         flags: variables that it takes, beside those of every stage.
-        config: name of its YAML, where it is not the stage's.
-        is_optional: a recipe has it only with its YAML.
-        is_launched: on several processes, where ACCELERATE says so.
+        config: name of its YAML, where that is not the stage's.
+        is_optional: a recipe has the stage only if it has its YAML.
+        is_launched: it runs on several processes where ACCELERATE says so.
         arguments: `module:class` of its own keys; hf: names of the Hugging Face classes beside it.
         check: `module:function` that checks the keys of its YAML alone.
         code: files and folders of ours that decide its result; a change makes the result stale.
@@ -67,7 +67,7 @@ STAGES = {
     ),
     "sft": Stage(
         "stages.sft",
-        "the supervised cold start",
+        "supervised fine-tuning, before GRPO",
         needs=("data", "base"),
         needs_if_read=("distill",),
         flags=("model", "overlay"),
@@ -79,7 +79,7 @@ STAGES = {
     ),
     "difficulty": Stage(
         "stages.difficulty",
-        "pass rates of the SFT model",
+        "pass rate of each problem, by the SFT model",
         needs=("sft",),
         flags=("model",),
         is_launched=True,
@@ -88,7 +88,7 @@ STAGES = {
     ),
     "distill": Stage(
         "stages.distill",
-        "correct traces of a teacher (recipes with a distill.yaml)",
+        "correct solutions of a teacher model (recipes with a distill.yaml)",
         needs=("data",),
         needs_if_read=("sft",),
         is_launched=True,
@@ -97,7 +97,7 @@ STAGES = {
     ),
     "audit": Stage(
         "eval.audit",
-        "do correct answers earn the reward, and only those?",
+        "check that correct answers earn the reward, and only those",
         needs=("data", "base"),
         flags=("data_root", "model", "tokenizer"),
         code=("grading", "eval/audit", "stages/rewards.py", "pipeline/prompts.py"),
@@ -114,7 +114,7 @@ STAGES = {
     ),
     "eval": Stage(
         "eval.run",
-        "benchmark the base, SFT and GRPO checkpoints; with TASKS= one MODEL= alone",
+        "score base, SFT and GRPO on benchmarks; with TASKS= one MODEL= alone",
         needs=("grpo", "audit"),
         flags=("model", "data_root"),
         is_launched=True,
@@ -132,7 +132,7 @@ STAGES = {
     ),
     "report": Stage(
         "eval.report",
-        "tables and curves",
+        "the page of results: tables, tests and curves",
         needs=("eval",),
         flags=("model", "data_root"),
         config="eval",
@@ -142,7 +142,7 @@ BEFORE_GRPO = STAGES["grpo"].needs
 SCORING = ("eval", "report")  # all that a model from elsewhere needs to be scored
 TASKS = ROOT / "eval/tasks"  # a file for each task
 TRAINED = tuple(name for name, row in STAGES.items() if row.hf)  # by TRL's trainers
-# The data and the base come first: their own start names a mistake as soon.
+# The data and the base come first: they report a mistake just as soon themselves.
 CHECKED_AHEAD = tuple(
     name for name, row in STAGES.items() if row.arguments and name not in ("data", "base")
 )
@@ -170,21 +170,21 @@ class Tool:
 TOOLS = {
     "sweep": Tool(
         "stages.sweep",
-        'every combination of values: SWEEP="beta=0,0.04 seed=0,1"',
+        'train every combination of values: SWEEP="beta=0,0.04 seed=0,1"',
         BEFORE_GRPO,
         (*CHAIN, "sweep"),
         writes=True,
     ),
     "control": Tool(
         "stages.sweep",
-        "GRPO beside a random and a format-only reward",
+        "control runs: GRPO with a random and with a format-only reward",
         BEFORE_GRPO,
         (*CHAIN, "sweep", "seeds"),
         writes=True,
     ),
     "preflight": Tool(
         "stages.preflight",
-        "what is wrong with the recipe, and does it fit? (GPUS=8)",
+        "check a recipe for mistakes, memory and disk (GPUS=8)",
         reads=("gpus", "tokenizer", "accelerate", "args"),
     ),
     "plan": Tool(
@@ -193,10 +193,10 @@ TOOLS = {
         reads=("gpus", "price", "tokenizer", "accelerate", "args"),
     ),
     "doctor": Tool(
-        "stages.doctor", "versions, devices, disk, recipe: for an issue", reads=("args",)
+        "stages.doctor", "versions, devices, disk, recipe: paste it into an issue", reads=("args",)
     ),
     "data-report": Tool(
-        "eval.report.data_report", "one page on the data", ("data",), CHAIN, writes=True
+        "eval.report.data_report", "one page about the data", ("data",), CHAIN, writes=True
     ),
     "contamination-ledger": Tool(
         "data_prep.build.ledger",
@@ -210,7 +210,7 @@ TOOLS = {
         "eval.report.compare", 'runs side by side: RUNS="runs/a runs/b"', reads=("runs", "out")
     ),
     "push": Tool("eval.push", "upload the final model: REPO=owner/name", reads=("repo", "args")),
-    "clean": Tool("", "say what a run holds; YES=1 removes it", reads=("tasks", "yes")),
+    "clean": Tool("", "list the files of a run; YES=1 removes them", reads=("tasks", "yes")),
 }
 # Everything behind these words goes to the module as it is.
 PASSED_ON = {"grade": "grading", "launch": "stages.launch"}
@@ -229,7 +229,7 @@ def load(name: str) -> Any:
 
 
 def load_keys(stage: str) -> tuple[type, tuple[str, ...], Callable | None]:
-    """What a stage's YAML may hold: its own class, Hugging Face's names, the check of the keys."""
+    """The class of a stage's own keys, the names of Hugging Face's classes, the check of both."""
     row = STAGES[stage]
     return load(row.arguments), row.hf, load(row.check) if row.check else None
 

@@ -1,7 +1,7 @@
-"""Which values a key may have: the range of every number, and a secret nowhere.
+"""The values that a key may have: the range of every number, and no secret anywhere.
 
-A range is by the key's name, whoever reads it: our stages, TRL or transformers, which take most
-numbers as they are and fail, or train nonsense, minutes later.
+A range belongs to the name of the key, whoever reads it: our stages, TRL or transformers. Those two
+accept most numbers, and fail or train nonsense minutes later.
 """
 
 import math
@@ -17,7 +17,7 @@ _KEYS_BY_RANGE = {
         entropy_coef_delta entropy_target max_tool_calling_iterations num_completions_to_print
         vllm_server_timeout vllm_importance_sampling_clip_min rest_batches length_penalty_start
         length_penalty_max repetition_max_penalty guard_max_rollbacks guard_min_entropy num_workers
-        trace prompt_components""",
+        trace prompt_components num_samples""",
     "at least 0 and at most 4294967295": "seed data_seed",  # NumPy's
     "above 0": """
         vllm_call_timeout
@@ -32,7 +32,7 @@ _KEYS_BY_RANGE = {
         steps_per_generation generation_batch_size num_generations_eval max_completion_length
         max_prompt_length ref_model_sync_steps vllm_tensor_parallel_size vllm_max_model_length
         update_tokens max_refill_rounds length_penalty_end repetition_ngram_size overlong_cache
-        guard_repetition_ngram guard_max_length_growth guard_max_logp_mismatch num_samples
+        guard_repetition_ngram guard_max_length_growth guard_max_logp_mismatch
         max_new_tokens batch_size limit keep concurrency sample hidden_size num_layers num_heads
         num_kv_heads intermediate_size max_position_embeddings num_rows num_tricked num_parsed
         gpus prompt_tokens row_tokens completion_tokens""",
@@ -83,7 +83,7 @@ def fault(key: str, value: Any, takes_secret_urls: bool = False) -> str | None:
     """What is wrong with a key's value, once typed, as `key: ...`; None where nothing is."""
     if _SECRET.fullmatch(key) and value not in (None, ""):
         remedy = "set HF_TOKEN, OPENAI_API_KEY or its like in the environment, or `hf auth login`"
-        return f"{key}: a secret here would end in files and process lists; {remedy}"
+        return f"{key}: a secret here would end up in files and process lists; {remedy}"
     if isinstance(value, list | dict):
         parts = value.items() if isinstance(value, dict) else [(key, part) for part in value]
         for name, part in parts:
@@ -91,8 +91,8 @@ def fault(key: str, value: Any, takes_secret_urls: bool = False) -> str | None:
                 return found
         return None
     if isinstance(value, str) and not takes_secret_urls and redact(value) != value:
-        remedy = "take it out; a base_url may have one in the YAML"
-        return f"{key}: {redact(value)} has a password, which files would keep; {remedy}"
+        remedy = "remove it; only a base_url in the YAML may have one"
+        return f"{key}: {redact(value)} has a password that would end up in files; {remedy}"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or (key, value) in _SWITCHED_OFF:
         return None

@@ -1,7 +1,7 @@
 """The variables of a command: `--recipe grpo7b`, RECIPE=grpo7b of make or of the environment.
 
-make hands its variables over through the environment; MAKEFLAGS names those of its command line.
-What a user can mistype is refused here in one line, before anything heavy is imported.
+make passes its variables through the environment; MAKEFLAGS names those of its command line.
+A mistake is refused here in one line, before anything heavy is imported.
 """
 
 import os
@@ -34,35 +34,35 @@ from pipeline.stages import (
 PLAIN, SWITCH, TEXT, WORDS = "plain", "switch", "text", "words"
 VARIABLES = {
     "recipe": (PLAIN, "a folder of configs/, tiny-cpu by default"),
-    "model": (TEXT, "folder or hub id to start from, in place of the recipe's model"),
+    "model": (TEXT, "folder or hub id of the starting model, in place of the recipe's"),
     "run": (PLAIN, "folder of the run, runs/<recipe> by default"),
-    "lora": (SWITCH, "1: train LoRA adapters, by configs/lora.yaml"),
-    "seed": (PLAIN, "of every stage"),
+    "lora": (SWITCH, "1: train LoRA adapters, with configs/lora.yaml"),
+    "seed": (PLAIN, "seed of every stage"),
     "data_root": (TEXT, "folder of local data files, in place of the hub"),
-    "tokenizer": (TEXT, "folder or hub id of the model's tokenizer, where the model is not there"),
+    "tokenizer": (TEXT, "folder or hub id of the tokenizer, if the model is not on this machine"),
     "accelerate": (WORDS, "a file of configs/accelerate, or flags of `accelerate launch`"),
     "num_processes": (PLAIN, "how many processes accelerate starts"),
-    "force": (SWITCH, "1: the stages named start again"),
+    "force": (SWITCH, "1: run the named stages again although they are up to date"),
     "audit": (PLAIN, "off: train although the audit fails"),
-    "args": (WORDS, "keys of the stage's YAML, as `--learning_rate 1e-4`; here behind `--`"),
-    "tasks": (WORDS, "eval: score MODEL alone on these, train nothing; as math500 aime24"),
-    "samples": (PLAIN, "eval, with TASKS: samples of each problem, beside a greedy completion"),
-    "completions": (TEXT, "audit: show what each parser makes of this file"),
-    "sweep": (WORDS, "key=value,value for each key to vary"),
+    "args": (WORDS, "keys of the stage's YAML, as `--learning_rate 1e-4`; here after `--`"),
+    "tasks": (WORDS, "eval: score MODEL alone on these and train nothing, as math500 aime24"),
+    "samples": (PLAIN, "eval, with TASKS: sampled completions a problem, beside a greedy one"),
+    "completions": (TEXT, "audit: show how each parser reads this file"),
+    "sweep": (WORDS, "sweep: key=value,value for each key to vary"),
     "seeds": (WORDS, "control: the seeds, 0 1 2 by default"),
     "gpus": (PLAIN, "preflight, plan: training processes, one for each GPU"),
-    "price": (PLAIN, "plan: of a GPU-hour"),
+    "price": (PLAIN, "plan: price of a GPU-hour"),
     "runs": (WORDS, "compare: folders of runs"),
     "out": (TEXT, "compare: the page to write"),
     "repo": (PLAIN, "push: owner/name on the hub"),
-    "yes": (SWITCH, "1: clean removes"),
+    "yes": (SWITCH, "clean: 1 removes the files"),
 }  # fmt: skip
 PATHS = {"recipe", "model", "run", "data_root", "tokenizer", "completions", "out"}
 NAME_THE_RUN = ("recipe", "model", "run", "lora", "seed")
 OPTIONS = {
     "dry-run": "print the commands that would run, and run none",
-    "only": "the one stage alone; what follows goes to it: --config F --key value",
-    "list": "print the run's folder and the stages that are not up to date, one a line",
+    "only": "run this one stage alone, with the flags that follow: --config F --key value",
+    "list": "print the run's folder and the stages that are not up to date",
 }
 # Read by the Makefile itself, or by a target that is no goal of this command.
 OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "EXTRAS", "SHAPE", "MODES", "SMALL", "CPU_STANDIN")
@@ -75,9 +75,10 @@ class Request:
 
     Args:
         goals: names of stages and tools, in their order.
-        values: text of each variable that was given; words: those of kind WORDS, parted.
+        values: text of each variable that was given; words: those of kind WORDS, split.
         given: the names that were given on the command line, by flag or to make.
-        recipe, run, overlay: the folder of the recipe, that of the run, the YAML of LoRA or "".
+        recipe, run: folders of the recipe and of the run.
+        overlay: the YAML of LoRA, or "".
         samples: the folder of the completions of a model that is scored alone, whatever the tasks.
         is_make: whether make started this, for messages.
     """
@@ -120,7 +121,7 @@ class Request:
 
     @property
     def stages(self) -> list[str]:
-        """The stages that the goals come to, in their order."""
+        """The stages that the goals need, in their order."""
         if self.is_scoring:
             return [*SCORING]
         audit = self["audit"] != "off"
@@ -213,7 +214,7 @@ def read_flags(words: Sequence[str]) -> Request:
             names = [*switches, *VARIABLES]
             near = nearest(name, names)
             remedy = f"did you mean --{near}?" if near else "see --help"
-            raise UserError(f"{word}: unknown flag; {remedy}; keys of a stage go behind --")
+            raise UserError(f"{word}: unknown flag; {remedy}; keys of a stage go after --")
     return Request(
         tuple(dict.fromkeys(goals)),
         values,
@@ -239,39 +240,42 @@ def check_names(of_make: Mapping[str, str]) -> None:
     for name in of_make:
         near = "" if name in ours or name == "SHELL" else nearest(name, ours)
         if near:
-            raise UserError(f"{name}= is no variable of ours; {near}= was probably meant")
+            raise UserError(f"{name}= is not a variable; {near}= was probably meant")
 
 
 def check_values(request: Request) -> None:
-    """Refuse values with text for a shell, of several lines, or with a quote that is not closed."""
+    """Refuse values with signs of a shell, of several lines, or with an open quote."""
     for name, value in request.values.items():
         kind = VARIABLES[name][0]
         shown = request.show(name)
         if kind in (PLAIN, SWITCH) and NOT_PLAIN.search(value):
             raise UserError(
-                f"{shown}: must be a plain name or path without spaces, quotes or text for a shell"
+                f"{shown}: must be a name or path without spaces, quotes or signs of a shell"
             )
         if name in ("recipe", "run", "seed") and ".." in value:
-            raise UserError(f"{shown}: must be a plain name or path without ..")
+            raise UserError(f"{shown}: must be a name or path without ..")
         if kind == TEXT and ("\n" in value or value != value.strip() or "  " in value):
             raise UserError(f"{shown}: must be one line without two spaces in a row")
         if kind == WORDS:
             try:
                 request.words[name] = [os.path.expanduser(word) for word in shlex.split(value)]
             except ValueError as error:
-                raise UserError(f"{name.upper()}: a quote in it is not closed") from error
+                raise UserError(f"{name.upper()}: a quote is not closed; close it") from error
         if name == "tasks":  # separated by commas, too
             names = [part for word in request.words[name] for part in word.split(",") if part]
             request.words[name] = list(dict.fromkeys(names))
         if name in ("recipe", "model", "run") and not value:
-            raise UserError(f"{name.upper()}= is empty; give it a value, or leave it out")
+            raise UserError(f"{name.upper()}: is empty; give it a value, or leave it out")
         if kind == SWITCH and value not in ("", "0", "1"):
             raise UserError(f"{shown}: must be 1 or 0")
         if name == "audit" and value not in ("", "on", "off"):
-            raise UserError(f"{shown}: must be off, or left out")
-        if name in ("num_processes", "samples") and not re.fullmatch(r"([1-9]\d*)?", value):
-            of = "processes" if name == "num_processes" else "completions a problem"
-            raise UserError(f"{shown}: must be a whole number of {of}, 1 or more")
+            raise UserError(f"{shown}: must be off; leave it out to keep the audit on")
+        if name == "num_processes" and not re.fullmatch(r"([1-9]\d*)?", value):
+            raise UserError(f"{shown}: must be a whole number of processes, 1 or more")
+        if name == "samples" and not re.fullmatch(r"\d*", value):
+            raise UserError(
+                f"{shown}: must be a whole number; 0 leaves the greedy completions alone"
+            )
 
 
 def check_reads(request: Request, readable: set[str]) -> None:
@@ -280,9 +284,10 @@ def check_reads(request: Request, readable: set[str]) -> None:
         if not request[name]:
             continue
         if name == "runs":
-            remedy = "it is for compare; one run is RUN"
+            remedy = "it is for compare; to name one run, use RUN"
         elif name == "gpus":
-            remedy = "it is for preflight and plan; a run takes NUM_PROCESSES and ACCELERATE"
+            remedy = "it is for preflight and plan; to train on several GPUs, use NUM_PROCESSES"
+            remedy += " and ACCELERATE"
         else:
             remedy = f"it is for {', '.join(goal for goal in GOALS if name in reads(goal))}"
         goals = ", ".join(request.goals)
@@ -298,16 +303,16 @@ def reads(goal: str) -> tuple[str, ...]:
 
 
 def check_args(request: Request, make_goals: list[str]) -> None:
-    """Refuse keys of a stage where several goals, or none that takes them, are asked for."""
+    """Refuse keys of a stage where several goals take them, or none."""
     if not request["args"]:
         return
     takers = [goal for goal in GOALS if takes_args(goal)]
     if len([goal for goal in make_goals or request.goals if goal in takers]) != 1:
-        raise UserError(f"ARGS needs one goal to go to: one of {', '.join(takers)}")
+        raise UserError(f"ARGS needs one goal that takes it: one of {', '.join(takers)}")
 
 
 def takes_args(goal: str) -> bool:
-    """Whether a goal takes keys; those of which several stages are made take none."""
+    """Whether a goal takes keys of a YAML; a goal of several stages takes none."""
     return "args" in reads(goal) and goal not in ("demo", "report", "sweep", "control")
 
 
@@ -316,7 +321,7 @@ def locate(request: Request) -> None:
     tasks = request.words.get("tasks", [])
     name = request["recipe"] or ("evaluate" if tasks else "tiny-cpu")
     if name.endswith("-lora"):
-        raise UserError(f"RECIPE: {name}: use RECIPE={name.removesuffix('-lora')} LORA=1")
+        raise UserError(f"RECIPE: no {name}; use RECIPE={name.removesuffix('-lora')} LORA=1")
     request.recipe = find_recipe(name)
     if request.is_on("lora"):
         request.overlay = find_config("lora.yaml")
@@ -428,47 +433,47 @@ def check_goals(request: Request) -> None:
         )
     for stage in {*request.stages, *STAGES.keys() & {*request.goals}}:
         if not has_file(stage, request.recipe):
-            file = f"{request.recipe} has no {config_name(stage)}.yaml"
-            raise UserError(f"{file}: this recipe has no stage {stage}")
+            file = f"{config_name(stage)}.yaml"
+            raise UserError(f"{request.recipe}: has no stage {stage}; write {file} to add it")
     if reads_folder("sft", "distill", request.recipe) and reads_folder(
         "distill", "sft", request.recipe
     ):
-        raise UserError(f"{request.recipe}: sft.yaml and distill.yaml read each other's results")
+        files = "sft.yaml and distill.yaml read each other's results"
+        raise UserError(f"{request.recipe}: {files}; change one of them")
     if request.asks_for("clean") and len(request.goals) > 1:
-        raise UserError("clean: takes no other goal beside it")
+        raise UserError("clean: give it alone, without another goal")
     if request["model"] and request.asks_for("base"):
         model = request.show("model")
-        raise UserError(f"{model} is used in place of the base that base builds; leave one out")
+        raise UserError(f"{model} takes the place of the model that base builds; leave one out")
     for goal, name, example in (
         ("sweep", "sweep", "learning_rate=1e-7 beta=0.1"),
         ("compare", "runs", "runs/a runs/b"),
         ("push", "repo", "owner/name"),
     ):
         if request.asks_for(goal) and not request[name]:
-            raise UserError(f'{name.upper()} is missing: give it as {name.upper()}="{example}"')
+            raise UserError(f'{name.upper()}: missing; set it, such as {name.upper()}="{example}"')
     if request.asks_for("sweep", "control"):
         for entry in request.words.get("sweep", []):
             key, equals, value = entry.partition("=")
             if not key or not equals or not all(value.split(",")):
                 raise UserError(
-                    f"SWEEP={request['sweep']} has a key without a value: give each as "
-                    "key=value,value"
+                    f"SWEEP={request['sweep']}: has a key without a value; write key=value,value"
                 )
     check_launch(request)
 
 
 def check_launch(request: Request) -> None:
-    """Refuse an ACCELERATE that is no configuration, and processes that nothing would start."""
+    """Refuse an ACCELERATE that names no configuration, and NUM_PROCESSES without ACCELERATE."""
     folder = Path(find_config("accelerate"))
     known = sorted({path.stem for path in folder.glob("*.yaml")} - {"multi_node"})
     how = (request.words.get("accelerate") or [""])[0]
     if how and not how.startswith("--") and how not in known:
         near = nearest(how, known)
-        remedy = f"did you mean {near}?" if near else f"it is none of {', '.join(known)}"
-        raise UserError(f"ACCELERATE={how}: {remedy}; several hosts: docs/multi-node.md")
+        remedy = f"did you mean {near}?" if near else f"choose one of {', '.join(known)}"
+        raise UserError(f"ACCELERATE={how}: {remedy}; for several hosts see docs/scale.md")
     needs_how = any(STAGES[stage].is_launched for stage in request.stages)
     if needs_how and not how and request["num_processes"] not in ("", "1"):
         raise UserError(
-            f"NUM_PROCESSES={request['num_processes']} needs ACCELERATE to say how: one of "
+            f"NUM_PROCESSES={request['num_processes']}: needs ACCELERATE too, one of "
             f"{', '.join(known)}"
         )

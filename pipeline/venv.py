@@ -2,8 +2,8 @@
 
     python3 -IS pipeline/venv.py .venv install ".[eval,dev]"
 
-Ends with one line and exit code 2 where CPython is too old, or where the environment belongs to
-another clone of the project, whose packages an installation here would replace.
+It refuses, with one line and exit code 2, a CPython that is too old. It also refuses an environment
+of another clone of the project: installing here would replace the packages of that clone.
 """
 
 import json
@@ -30,19 +30,19 @@ def fault(venv: str) -> str:
         owner = url.removeprefix("file://")
         if is_editable and Path(owner).resolve() != ROOT and "%" not in owner:
             return (
-                f"{venv} belongs to the clone in {owner}: choose another VENV; "
-                f"if this clone was moved or copied from there: rm -r {venv}"
+                f"{venv} belongs to the clone in {owner}; choose another VENV, or, if this clone "
+                f"was moved or copied from there, remove it: rm -r {venv}"
             )
     return ""
 
 
 def check(venv: str, packages: list[str]) -> str:
-    """What speaks against an installation; "" where nothing does."""
+    """Why an installation is refused; "" where it is not."""
     if sys.version_info < (3, 11):  # noqa: UP036 - an older one may run this file
         return "CPython 3.11 or newer is needed; set PYTHON=..."
     for package in packages:
         if not re.fullmatch(r"\.\[[\w,-]*\]|[\w=.-]+", package):
-            return f"EXTRAS: {package} must be names with commas, such as eval,vllm,dev"
+            return f"EXTRAS: {package}: must be names with commas, such as eval,vllm,dev"
     return fault(venv)
 
 
@@ -69,7 +69,7 @@ def main(venv: str, packages: list[str]) -> str:
     try:
         install(venv, packages)
     except (subprocess.CalledProcessError, OSError) as error:
-        return f"{venv}: {error}; what failed is above"
+        return f"{venv}: {error}; see the messages above"
     return ""
 
 

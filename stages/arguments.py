@@ -1,8 +1,8 @@
 """Our own keys of the SFT and GRPO recipes.
 
 Everything else in `sft.yaml` and `grpo.yaml` is TRL's `SFTConfig`, `GRPOConfig` and `ModelConfig`.
-A dataclass refuses what one value, or one of our own keys with another, gets wrong;
-`stages.checks` looks at our keys together with Hugging Face's.
+A dataclass checks its values and its own keys against each other. `stages.checks` checks our keys
+together with Hugging Face's.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.settings import setting
 from stages.trainer.guards import GuardSettings
 
-# Hugging Face reports to nobody; and looks for unused parameters, with a warning, in plain DDP.
+# Hugging Face's defaults: no tracker; in plain DDP a search for unused parameters, with a warning.
 DEFAULTS = {"report_to": "tensorboard", "ddp_find_unused_parameters": False}
 SFT = ("SFTConfig", "ModelConfig")
 GRPO = ("GRPOConfig", "ModelConfig")
@@ -51,7 +51,7 @@ def keeps_old_logps(settings: Any, num_steps: int) -> bool:
     return is_corrected or settings.gradient_accumulation_steps % uses != 0
 
 
-_ROUNDING = "round bfloat16 weights by chance, so that small updates are kept"
+_ROUNDING = "round bfloat16 weights up or down at random, so that small updates are not lost"
 _REWARDS = ["correctness_reward", "think_format_reward", "soft_length_penalty"]
 
 
@@ -78,38 +78,49 @@ _GuardKeys = make_dataclass(
 class GrpoArguments(_GuardKeys):
     """Keys of `grpo.yaml` that are ours: these, and one `guard_...` per setting of the guards."""
 
-    train_file: str = field(metadata={"help": "JSON lines with `prompt` and `answer`"})
-    max_prompt_length: int | None = setting(None, "drop problems whose prompt has more tokens")
+    train_file: str = field(
+        metadata={"help": "JSON lines with `id`, `prompt`, `answers` and `answer_form`"}
+    )
+    max_prompt_length: int | None = setting(None, "drop problems with a longer prompt, in tokens")
     stochastic_rounding: bool = setting(False, _ROUNDING)
     update_tokens: int | None = setting(
         None,
-        "tokens, padding included, of one forward pass of the update: rows of similar length go "
-        "through the model together; unset: all rows padded to the longest, as TRL",
+        "most tokens, with padding, in one forward pass of the update; rows of similar length are "
+        "batched together. Unset: TRL's way, all rows padded to the longest",
     )
 
     # Which problems are used, and how a group becomes a gradient.
     curriculum: str = setting(
         "off",
-        "off; offline: only problems within min_pass_rate..max_pass_rate; predictive: choose by "
-        "the chance of a useful group; refill: replace zero-variance groups; predictive+refill; or "
-        "your own subclass of stages.trainer.Curriculum as module:Class",
+        "which problems to train on. off: all, shuffled. offline: those with a pass rate within "
+        "min_pass_rate..max_pass_rate. predictive: those likely to give correct and incorrect "
+        "completions. refill: replace zero-variance groups. predictive+refill: both. module:Class: "
+        "your own subclass of stages.trainer.Curriculum",
     )
-    pass_rates: str | None = setting(None, "pass_rates.jsonl: offline needs it, others may")
+    pass_rates: str | None = setting(
+        None, "pass_rates.jsonl of make difficulty; offline needs it, predictive can start from it"
+    )
     min_pass_rate: float = setting(0.25, "offline: least pass rate of a problem, 0..1")
     max_pass_rate: float = setting(0.5, "offline: greatest pass rate of a problem, 0..1")
     prompt_components: int = setting(
         16,
-        "components of the model's hidden states of the prompts, which tell the curriculum what "
-        "problems are alike; 0: source and level alone",
+        "predictive: components of the model's hidden states of the prompts, by which it compares "
+        "problems; 0: by source and level alone",
     )
-    explore_share: float = setting(0.05, "share of choices for problems unused for longest, 0..1")
-    rest_batches: int = setting(3, "generation batches for which a used problem is left alone")
-    half_life: float = setting(100.0, "batches until half of what a problem showed is forgotten")
+    explore_share: float = setting(
+        0.05, "predictive: share of choices for the problems unused for longest, 0..1"
+    )
+    rest_batches: int = setting(
+        3, "predictive: generation batches before a problem is chosen again"
+    )
+    half_life: float = setting(
+        100.0, "predictive: generation batches until half of an observation is forgotten"
+    )
     max_refill_rounds: int = setting(
-        2, "times that the zero-variance groups of a batch are replaced"
+        2, "refill: most times that the zero-variance groups of a batch are replaced"
     )
     dead_groups: str = setting(
-        "keep", "drop: groups whose rewards are all equal count in no part of the loss; or keep"
+        "keep", "zero-variance groups (all rewards equal): keep, or drop them from the loss"
     )
     max_mean_ratio: float | None = setting(
         None, "drop a minibatch whose mean importance ratio is above, such as 5.0"
@@ -117,25 +128,43 @@ class GrpoArguments(_GuardKeys):
 
     # Rewards; `reward_weights` is TRL's own key.
     reward_funcs: list[str] = setting(
-        _REWARDS, "functions by name, or your own as module:function; `reward_weights` weighs them"
+        _REWARDS,
+        f"reward functions, weighted by reward_weights: {', '.join(REWARD_FUNCS)}, or your own as "
+        "module:function",
     )
-    length_penalty_start: int = setting(500, "completion tokens up to which nothing is lost")
-    length_penalty_end: int = setting(800, "completion tokens from which the full penalty holds")
-    length_penalty_max: float = setting(0.1, "the full penalty, a positive number to subtract")
-    repetition_ngram_size: int = setting(3, "n of the n-grams of repetition_penalty, tokens")
-    repetition_max_penalty: float = setting(1.0, "subtracted where all repeats, a positive number")
+    length_penalty_start: int = setting(
+        500, "soft_length_penalty: completion tokens up to which there is no penalty"
+    )
+    length_penalty_end: int = setting(
+        800, "soft_length_penalty: completion tokens from which the penalty is full"
+    )
+    length_penalty_max: float = setting(
+        0.1, "soft_length_penalty: the full penalty, a positive number to subtract"
+    )
+    repetition_ngram_size: int = setting(3, "repetition_penalty: n of the n-grams, in tokens")
+    repetition_max_penalty: float = setting(
+        1.0, "repetition_penalty: the full penalty, a positive number to subtract"
+    )
     overlong_cache: int | None = setting(
-        None, "tokens before max_completion_length in which overlong sets in"
+        None, "overlong: tokens before max_completion_length at which the penalty starts"
     )
-    final_number: bool = setting(False, "without a box, the plain number at the end is the answer")
+    final_number: bool = setting(
+        False, "where there is no box, the number at the end of the text is the answer"
+    )
 
-    vllm_call_timeout: float = setting(1200.0, "seconds of one vLLM call that end the run")
+    vllm_call_timeout: float = setting(
+        1200.0, "a vLLM call that takes longer ends the run, seconds"
+    )
 
     # Evaluation during training. When, and how many completions a problem: Hugging Face's
     # `eval_strategy`, `eval_steps`, `eval_on_start` and TRL's `num_generations_eval`.
-    eval_file: str | None = setting(None, "held-out problems; unset: part of train_file")
-    eval_problems: int | None = setting(None, "how many are held out; unset: all of eval_file")
-    validate_only: bool = setting(False, "held-out problems only measure: no output_dir/best")
+    eval_file: str | None = setting(
+        None, "held-out problems; unset: eval_problems problems are taken out of train_file"
+    )
+    eval_problems: int | None = setting(
+        None, "number of held-out problems; unset: all of eval_file"
+    )
+    validate_only: bool = setting(False, "true: only measure on them, keep no output_dir/best")
 
     def __post_init__(self) -> None:
         is_known = all(name in REWARD_FUNCS or ":" in name for name in self.reward_funcs)
@@ -158,8 +187,8 @@ class GrpoArguments(_GuardKeys):
         if self.follows_pass_rates() and not GRADED.keys() & {*self.reward_funcs}:
             raise ValueError(
                 f"reward_funcs: {', '.join(self.reward_funcs)}: none says which answers are "
-                f"correct, which curriculum: {self.curriculum} follows; add correctness_reward, "
-                "with reward_weights 0 if it should not count"
+                f"correct, as curriculum: {self.curriculum} needs; add correctness_reward, with "
+                "reward_weights 0 if it should not count"
             )
 
     def follows_pass_rates(self) -> bool:

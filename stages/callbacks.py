@@ -57,10 +57,11 @@ class TokenCount(TrainerCallback):
 
 
 class SealCheckpoints(TrainerCallback):
-    """Writes `files.json` before `trainer_state.json`, which makes a checkpoint one to resume from.
+    """Writes `files.json` before `trainer_state.json`, the mark of a complete checkpoint.
 
-    That is when all processes have written their part. Older checkpoints go only after it, by their
-    number (the Trainer would go by the clock), so that a kill at any moment leaves a whole one.
+    By then all processes have written their part. Older checkpoints are removed only afterwards, so
+    that a kill at any moment leaves a complete one. They are sorted by step, not by time as the
+    Trainer does.
     """
 
     def __init__(self, trainer: Trainer, save_total_limit: int | None) -> None:

@@ -1,12 +1,13 @@
-"""Offline pass rates: how often a checkpoint solves each problem of a set.
+"""Pass rates: the share of correct completions of a checkpoint for each problem of a set.
 
     python -m stages.difficulty --config configs/tiny-cpu/difficulty.yaml
     accelerate launch -m stages.difficulty --config configs/grpo7b/difficulty.yaml
 
 Samples `num_samples` completions per problem and grades them. `pass_rates.jsonl` has one row for
 each problem; `stages.grpo` and the builder filter by it. Each finished sample is stored in
-`output_dir/samples` under a hash of the checkpoint, the prompt and the settings: a killed run
-resumes where it stopped, more samples extend those there, another checkpoint starts from nothing.
+`output_dir/samples` under a hash of the checkpoint, the prompt and the settings. So a killed run
+resumes where it stopped, and more samples extend those there. Another checkpoint starts from
+scratch.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""Distillation: a teacher's correct traces for a problem set, by rejection sampling.
+"""Distillation: a teacher's correct solutions of a problem set, by rejection sampling.
 
     python -m stages.distill --config configs/tiny-cpu/distill.yaml
 
-Samples `num_samples` completions per problem from a teacher, grades them with the reward's grader
-and keeps at most `keep` correct and well-formed ones: a row of `traces.jsonl` each, an SFT file as
-it is. The source `traces` of `data_prep.build` reads it too, to be cleaned and mixed with others.
-The teacher is a checkpoint (backend hf or vllm) or the model of an OpenAI-compatible server
+Samples `num_samples` completions per problem from a teacher and grades them with the reward's
+grader. At most `keep` correct and well-formed ones of a problem become rows of `traces.jsonl`. SFT
+can train on that file. The source `traces` of `data_prep.build` can clean it and mix it with
+others. The teacher is a checkpoint (backend hf or vllm) or the model of an OpenAI-compatible server
 (backend openai):
 
     vllm serve Qwen/QwQ-32B --generation-config vllm
@@ -13,8 +13,8 @@ The teacher is a checkpoint (backend hf or vllm) or the model of an OpenAI-compa
       --model_name_or_path Qwen/QwQ-32B
 
 Every finished sample is stored in `output_dir/samples`: a killed run resumes where it stopped, and
-more samples extend those there. A server's samples are known by the model's name: for another model
-under the same name take another `output_dir`.
+more samples extend those there. A server's model is known by its name only: for another model of
+the same name take another `output_dir`.
 """
 
 import json
@@ -52,27 +52,29 @@ class DistillArguments(ProblemSetArguments):
     )
     backend: str = setting("hf", "hf (transformers), vllm or openai")
     base_url: str | None = setting(None, "openai: the server's API, http://localhost:8000/v1")
-    concurrency: int = setting(64, "openai: requests under way at once")
-    timeout_s: float = setting(1800.0, "openai: the longest that a completion may take, seconds")
-    prompt: str | None = setting(None, f"instead of the own: {', '.join(PROMPTS)}")
-    temperature: float = setting(0.6, "of the samples, above 0")
-    top_p: float = setting(0.95, "nucleus of the samples, 0..1")
-    max_new_tokens: int = setting(8192, "a longer completion is cut off")
-    keep: int = setting(1, "correct traces kept of one problem, at most")
+    concurrency: int = setting(64, "openai: requests at a time")
+    timeout_s: float = setting(1800.0, "openai: limit for one completion, seconds")
+    prompt: str | None = setting(
+        None, f"prompt for the teacher, if not that of the rows: {', '.join(PROMPTS)}"
+    )
+    temperature: float = setting(0.6, "sampling temperature, above 0")
+    top_p: float = setting(0.95, "nucleus sampling, 0..1")
+    max_new_tokens: int = setting(8192, "longest completion, tokens")
+    keep: int = setting(1, "most correct traces to keep of one problem")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.keep > self.num_samples:
             raise UserError(
-                f"keep: {self.keep} traces of {self.num_samples} samples; raise num_samples"
+                f"keep: {self.keep} is more than num_samples: {self.num_samples}; raise num_samples"
             )
         if self.prompt is not None:
             self.check_one_of("prompt", tuple(PROMPTS))
         if self.backend != "openai" and self.base_url:
-            raise UserError("base_url: has no use but with backend: openai; remove one of them")
+            raise UserError("base_url: needs backend: openai; set that, or remove base_url")
         if self.backend == "openai" and not str(self.base_url).startswith(("http://", "https://")):
             raise UserError(
-                f"base_url: {self.base_url!r} is no address; set it to the server's API, such as "
+                f"base_url: {self.base_url!r} is not an address; set the server's API, such as "
                 "http://localhost:8000/v1"
             )
 

@@ -1,9 +1,9 @@
-"""Say what a run depends on here: versions, devices, disk, the recipe and how far its run is.
+"""Print what a run depends on: versions, devices, disk, the recipe and how far its run is.
 
     python -m stages.doctor --recipe configs/grpo7b
 
-For an issue, or to see that a host is as another. Prints no token, no password and no path of
-a home folder; reads no weights.
+Paste it into an issue, or compare two hosts. It prints no token, no password and no path of a home
+folder, and reads no weights.
 """
 
 import os
@@ -60,7 +60,7 @@ def progress(run: str) -> str:
 def examine(args: RecipeArguments) -> dict[str, str]:
     """What is printed, by topic."""
     if not Path(args.recipe).is_dir():
-        raise UserError(f"recipe: {args.recipe} is no folder; name one of configs/")
+        raise UserError(f"recipe: {args.recipe} is not a folder; name one of configs/")
     extras = manifest.versions(OPTIONAL)
     memory = size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return {

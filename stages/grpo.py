@@ -3,10 +3,10 @@
     python -m stages.grpo --config configs/tiny-cpu/grpo.yaml
     accelerate launch -m stages.grpo --config configs/grpo7b/grpo.yaml
 
-Reads `grpo_train.jsonl` and, where the recipe names one, the SFT model's `pass_rates.jsonl`; trains
-`MathGRPOTrainer` with the recipe's rewards on problems that its curriculum chooses. How the
-defaults differ from the GRPO paper (arXiv:2402.03300): loss averaged over tokens instead of over
-completions (as DAPO, arXiv:2503.14476), and k3 as the KL estimator only where `beta` is not 0.
+Reads `grpo_train.jsonl` and, where the recipe names one, the SFT model's `pass_rates.jsonl`. Trains
+`MathGRPOTrainer` with the recipe's rewards on problems that its curriculum chooses. The defaults
+differ from the GRPO paper (arXiv:2402.03300). The loss is averaged over tokens instead of over
+completions (as DAPO, arXiv:2503.14476). There is a KL term (k3) only where `beta` is not 0.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ Rows = list[dict[str, Any]]
 
 
 def sample_problems(rows: Rows, num: int | None, seed: int) -> Rows:
-    """`num` different problems (None: all), by a hash of seed and question.
+    """`num` different problems (None: all), drawn by a hash of seed and question.
 
-    The rows' order plays no part, a greater `num` only adds problems, more rows change few.
+    The order of the rows does not matter. A greater `num` only adds problems; more rows change few.
     """
     different = {key_of(row): row for row in reversed(rows)}  # of copies the first
 
@@ -74,7 +74,7 @@ def split(
     if chosen and len(held_out) < LEAST_PROBLEMS:
         raise UserError(
             f"max_prompt_length: {args.max_prompt_length} leaves {len(held_out)} of "
-            f"{len(chosen)} held-out problems; raise it, or hold out more"
+            f"{len(chosen)} held-out problems; raise it, or raise eval_problems"
         )
     dropped = {"held_out": len(rows) - len(to_train)} if chosen and not args.eval_file else {}
     problems = short_prompts(to_train, args.max_prompt_length, tokenizer)
@@ -96,7 +96,7 @@ def taken_columns(rows: Rows, reward_funcs: list[str]) -> list[str]:
 
 
 def trainer_rows(rows: Sequence[dict]) -> Rows:
-    """The columns that every row has; Arrow cannot hold every value of the others."""
+    """The rows with the columns that all have; Arrow cannot hold every value of the others."""
     return [{key: row[key] for key in COLUMNS} | {"question": question_of(row)} for row in rows]
 
 
@@ -147,8 +147,8 @@ def check_enough(path: str, rows: Rows, problems: Rows, dropped: dict[str, int],
         reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
         raise UserError(
             f"{path}: {len(problems)} of {len(rows)} problems are left "
-            f"({reasons or 'none dropped'}), one generation batch needs {needed}; drop fewer, or "
-            "add problems"
+            f"({reasons or 'none dropped'}), one generation batch needs {needed}; add problems, "
+            "or drop fewer"
         )
 
 
@@ -160,7 +160,7 @@ def describe_start(
     args: GrpoArguments,
     grpo: Any,
 ) -> None:
-    """Say what is trained on, what is evaluated on, and what will hardly have an effect."""
+    """Print the training problems, the evaluation, and keys that will hardly have an effect."""
     reasons = "".join(f", {count:,} {reason}" for reason, count in dropped.items())
     say(
         f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}{reasons}; "
@@ -169,7 +169,7 @@ def describe_start(
     if taken := taken_columns(rows, args.reward_funcs):
         say(
             f"grpo: {args.train_file}: rewards are not given the columns {', '.join(taken)}: "
-            "TRL or the trainer uses these names; rename them"
+            "TRL or the trainer uses these names; rename them to use them"
         )
     if held_out:
         say(
@@ -180,14 +180,14 @@ def describe_start(
     # Without old log-probs the importance ratio is 1.
     if args.max_mean_ratio is not None and not keeps_old_logps(grpo, grpo.steps_per_generation):
         say(
-            f"grpo: max_mean_ratio: {args.max_mean_ratio} drops only what is not finite here: the "
-            "ratio is 1 as long as gradient_accumulation_steps uses up a generation batch; a "
-            "greater steps_per_generation gives it several optimizer steps"
+            f"grpo: max_mean_ratio: {args.max_mean_ratio} drops only losses that are not finite: "
+            "the ratio is always 1, as each generation batch has one optimizer step; raise "
+            "steps_per_generation for several"
         )
 
 
 def describe_end(trainer: Any, best: dict[str, Any] | None, folder: str) -> None:
-    """Say where the run ended, and its best model if it kept one."""
+    """Print the run's last step, and its best model if it kept one."""
     from stages import training
     from stages.trainer.evaluation import NAME
 

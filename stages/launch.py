@@ -1,4 +1,4 @@
-"""Refuse a launch that would silently become another one (docs/parallel.md).
+"""Refuse a launch that would silently become another one (docs/scale.md).
 
 parse(..., launched(check_sft))    before torch is imported: recipe, environment, launcher
 check_started(is_cpu)              torch is there: as many processes as were launched
@@ -97,7 +97,7 @@ def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str,
     engine, is_cpu_launch = asked_engine(env), is_on(env.get("ACCELERATE_USE_CPU"))
     if is_on(asked.get("use_cpu")) and not settings.use_cpu and not is_cpu_launch:
         raise UserError(
-            f"use_cpu: the launch ({asked.get('config_file')}) is for CPUs and the recipe is not; "
+            f"use_cpu: the launch ({asked.get('config_file')}) is for CPUs, the recipe for GPUs; "
             "add --use_cpu true --bf16 false, or launch with a config for GPUs"
         )
     for key, file in (("fsdp", "fsdp2"), ("deepspeed", "zero2")):
@@ -115,12 +115,12 @@ def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str,
 
 
 def check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
-    """Refuse copies that know nothing of each other, and another number than was asked for."""
+    """Refuse copies that would not work together, and another number than was asked for."""
     for name in COPIES:
         if "WORLD_SIZE" not in env and env.get(name, "1") != "1":
             raise UserError(
-                f"{name}: {env.get(name)} copies of the stage that know nothing of each other; "
-                "start them with `accelerate launch` or torchrun (one for each host with srun: "
+                f"{name}: {env.get(name)} copies of the stage would not work together; start them "
+                "with `accelerate launch` or torchrun (with srun: one for each host, see "
                 f"{CONFIGS}/slurm.sh)"
             )
     size = env.get("WORLD_SIZE", "1")
@@ -128,7 +128,7 @@ def check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
         wish = given.get(name)
         if wish not in (None, "", -1) and str(wish) != size:  # -1: accelerate's word for all
             raise UserError(
-                f"{name}: {wish} asked for, the launch has started {size}; use `accelerate launch "
+                f"{name}: {wish} wanted, but the launch has started {size}; use `accelerate launch "
                 f"--config_file {CONFIGS}/<cpu, ddp, ...>.yaml --num_processes {wish}` without "
                 "--cpu"
             )
@@ -138,7 +138,7 @@ def check_fsdp_device(is_cpu: bool) -> None:
     """Refuse FSDP on CPUs: accelerate would silently run plain data parallel."""
     if is_cpu:
         raise UserError(
-            "use_cpu: FSDP runs on GPUs only, on a CPU it would be plain data parallel; launch "
+            "use_cpu: FSDP needs GPUs, on a CPU it would be plain data parallel; launch "
             f"with {CONFIGS}/cpu.yaml, zero2.yaml or zero3.yaml"
         )
 
@@ -160,14 +160,14 @@ def check_deepspeed(engine: str, env: Mapping[str, str]) -> None:
     """Refuse a file of DeepSpeed's own, and a ZeRO-3 that saves no model."""
     if env.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none") != "none":
         raise UserError(
-            "deepspeed_config_file: its ZeRO stage cannot be checked; write deepspeed_config in "
-            f"its place, as in {CONFIGS}/zero3.yaml"
+            "deepspeed_config_file: its ZeRO stage cannot be checked; use deepspeed_config "
+            f"instead, as in {CONFIGS}/zero3.yaml"
         )
     is_saved = is_on(env.get("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL"))
     if engine.endswith("3") and not is_saved:
         raise UserError(
-            "zero3_save_16bit_model: is off, and ZeRO-3 would save no model that another stage can "
-            "load; set it to true in the launch's deepspeed_config"
+            "zero3_save_16bit_model: false would save no model that another stage can load; set it "
+            "to true in the launch's deepspeed_config"
         )
 
 
@@ -180,7 +180,7 @@ def check_precision(settings: Settings, env: Mapping[str, str]) -> None:
     if wanted not in ("no", precision):
         raise UserError(
             f"mixed_precision: {wanted} in the launch, {precision} in the recipe (bf16, fp16); "
-            "take it out of the launch"
+            "remove it from the launch"
         )
 
 
@@ -196,31 +196,31 @@ def check_started(is_cpu: bool) -> None:
     if is_cpu:
         if num_gpus and not is_alone:
             raise UserError(
-                f"use_cpu: true, and this host has {num_gpus} GPUs that the launch would use or "
-                "leave idle; remove the key, or hide them with CUDA_VISIBLE_DEVICES=''"
+                f"use_cpu: true, but this host has {num_gpus} GPUs; remove the key to use them, or "
+                "hide them with CUDA_VISIBLE_DEVICES=''"
             )
     elif 0 < num_gpus < num_local:
         raise UserError(
-            f"num_processes: {num_local} on this host, which has {num_gpus} GPUs; start one for "
-            "each"
+            f"num_processes: {num_local} on this host, which has {num_gpus} GPUs; start one "
+            "process for each GPU"
         )
     elif num_gpus > 1 and "LOCAL_RANK" not in os.environ:
         raise UserError(
-            f"num_processes: 1, and it sees {num_gpus} GPUs, which the Trainer would use with "
-            f"torch's old DataParallel; launch with {CONFIGS}/ddp.yaml or single_gpu.yaml"
+            f"num_processes: 1 process sees {num_gpus} GPUs, and the Trainer would use torch's old "
+            f"DataParallel; launch with {CONFIGS}/ddp.yaml or single_gpu.yaml"
         )
     elif not num_gpus and not is_alone:
         raise UserError(
-            f"use_cpu: false, and no GPU was found for {num_processes} processes with {engine}; "
-            "look at CUDA_VISIBLE_DEVICES and the driver, or train with --use_cpu true --bf16 false"
+            f"use_cpu: false, but no GPU was found for {num_processes} processes with {engine}; "
+            "check CUDA_VISIBLE_DEVICES and the driver, or train with --use_cpu true --bf16 false"
         )
     if is_alone:
         return
     running = PartialState(cpu=is_cpu).num_processes
     if running != num_processes:
         raise UserError(
-            f"num_processes: {num_processes} started, {running} work together; launch with a file "
-            f"of {CONFIGS}/"
+            f"num_processes: {num_processes} started, but only {running} work together; launch "
+            f"with a file of {CONFIGS}/"
         )
     if is_cpu and "DeepSpeed" in engine:
         from deepspeed import comm
@@ -231,9 +231,9 @@ def check_started(is_cpu: bool) -> None:
 
 
 def main() -> None:
-    """`accelerate launch` that restarts (`stages.restarts`) and leaves its processes the last word.
+    """`accelerate launch` with restarts (`stages.restarts`) that keeps the stage's error line last.
 
-    By itself it adds a traceback of its own, a table and torch's log lines to their error line.
+    By itself it adds a traceback of its own, a table and torch's log lines after that line.
     """
     quiet_launcher()
     from accelerate.commands import launch
@@ -254,7 +254,7 @@ def main() -> None:
             sys.stderr.write(f"error: rank {rank} was ended by {failure.signal_name()}\n")
         sys.exit(code if code > 0 else 128 - code)
     except RendezvousTimeoutError:
-        sys.stderr.write(f"error: the hosts have not all met in time; {restarts.REMEDY}\n")
+        sys.stderr.write(f"error: not all hosts have joined in time; {restarts.REMEDY}\n")
         sys.exit(restarts.LOST)
     except (ConnectionError, socket.gaierror) as error:  # a port in use, an unknown host
         raise UserError(f"main_process_ip, main_process_port: {error}") from error

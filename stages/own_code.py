@@ -1,7 +1,7 @@
 """A user's own code: `module:function` or `module:Class` in a recipe or on the command line.
 
-Imported only where the user has said so: with its name on the command line, or with ALLOW_CODE=1 in
-the environment. A recipe may come from somebody else, and a YAML file must not run code.
+It is imported only with the user's consent: its name on the command line, or ALLOW_CODE=1 in the
+environment. A recipe may come from somebody else, and a YAML file must not run code.
 """
 
 import importlib
@@ -17,14 +17,14 @@ from pipeline.settings import Settings
 
 
 def check_own(settings: Settings, key: str, base: type | None = None) -> None:
-    """Refuse code of `key`, one name or a list, that nobody has allowed, or that does not fit."""
+    """Refuse code of `key`, one name or a list, that is not allowed or does not fit."""
     value = getattr(settings, key)
     for name in [value] if isinstance(value, str) else value:
         if ":" not in name:
             continue
         if key not in settings.typed and os.environ.get("ALLOW_CODE", "0") in ("", "0"):
             raise UserError(
-                f"{settings.path}: {key}: {name} is code that would be run; read it, then set "
+                f"{settings.path}: {key}: {name} is code that would run; read it, then set "
                 f"ALLOW_CODE=1, or give --{key} on the command line"
             )
         load_own(name, key, base)
@@ -34,10 +34,10 @@ def load_own(name: str, key: str, base: type | None = None) -> Callable[..., Any
     """Import `module:name`; modules are looked for in the working folder too.
 
     Args:
-        base: the class that a subclass is wanted of; None: a function is wanted.
+        base: the object must be a subclass of this class; None: it must be a function.
 
     Raises:
-        UserError: the module is not there or fails, or has no such function or class.
+        UserError: the module is missing or fails, or has no such function or class.
     """
     form = "module:Class" if base else "module:function"
     module_name, _, own_name = name.partition(":")
@@ -52,11 +52,11 @@ def load_own(name: str, key: str, base: type | None = None) -> Callable[..., Any
         ) from error
     if base is None:
         if not callable(found):
-            raise UserError(f"{key}: {name} is {found!r}, no function; name a function")
+            raise UserError(f"{key}: {name} is {found!r}, not a function; name a function")
     elif not (isinstance(found, type) and issubclass(found, base)):
         wanted = f"{base.__module__}.{base.__name__}"
         raise UserError(
-            f"{key}: {name} is no subclass of {wanted}; write class {own_name}({base.__name__})"
+            f"{key}: {name} is not a subclass of {wanted}; write class {own_name}({base.__name__})"
         )
     else:
         check_constructor(name, key, found, base)

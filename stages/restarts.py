@@ -1,10 +1,10 @@
-"""Start a launch's processes again without a person, by torch elastic and what it lacks.
+"""Start a launch's processes again without a person, by torch elastic and some additions.
 
-Torch elastic restarts the processes when one of them dies, and lets the hosts meet again. Each
-addition here is something that it does not do (docs/multi-node.md has the table):
+Torch elastic restarts the processes when one of them dies, and lets the hosts meet again. It lacks
+the following (docs/scale.md has the table):
 
 in_launch           a worker ends with its launcher; elastic would leave it as an orphan
-make_elastic        the main host is named by its rank, not guessed by a name that may not resolve
+make_elastic        the main host is named by its rank, not by a name that may not resolve
 Agent               a mistake (exit code 2) ends all hosts; a host that gives no sign is noticed
 meet_again          a launcher that has lost the main host, and with it the store, starts again
 """
@@ -27,7 +27,7 @@ MISTAKE = 2  # exit code of a UserError
 KEEP_ALIVE = {"keep_alive_interval": 5, "keep_alive_max_attempt": 6}  # a host is lost after 30 s
 STORE_SECONDS = 60  # without an answer of the main host
 MAX_MEETINGS = 10  # attempts of a launcher to meet the main host again, of a minute at most
-REMEDY = "start the same command on every host again, it resumes from the last checkpoint"
+REMEDY = "run the same command on every host again to resume from the last checkpoint"
 PARENT_DEATH_SIGNAL = 1  # of Linux's prctl
 
 

@@ -2,9 +2,11 @@
 
 TRL calls each with lists of one entry per completion and sums the weighted results.
 
-No function returns None for a bad completion. TRL counts None as 0: a completion that makes the
-grader time out would then earn more than an incorrect one wherever that costs something. A
-time-out counts as incorrect, and appears in `rollout/grader_timeout_rate`.
+No function returns None. TRL 1.16 adds nothing to the sum for None, so beside other rewards it
+counts as 0. A completion for which every function returns None is left out: it counts in no mean
+and its advantage is 0. Either would favour a completion that makes the grader time out over an
+incorrect one that is penalised. A time-out counts as incorrect, and appears in
+`rollout/grader_timeout_rate`.
 """
 
 import random
@@ -30,10 +32,10 @@ Ids = list[list[int]]  # tokens of each completion
 
 
 class BatchGrader:
-    """The verdicts of a batch, found and logged once, however many functions ask for them.
+    """The verdicts of a batch, graded and logged once, however many functions ask for them.
 
-    Logs the share of each verdict but "right" as `rollout/verdict/<name>`, that of the time-outs as
-    `rollout/grader_timeout_rate` too, and the verdicts as a column of TRL's `log_completions`.
+    It logs the share of each verdict but "right" as `rollout/verdict/<name>`. Time-outs are also in
+    `rollout/grader_timeout_rate`. The verdicts are a column of TRL's `log_completions`.
     """
 
     def __init__(self, think_prefilled: bool, final_number: bool) -> None:
@@ -70,8 +72,9 @@ class BatchGrader:
 class Coin:
     """Random bits that seed, rank and training step decide, and nothing else.
 
-    Not the interpreter's own generator: vLLM, started inside the trainer, seeds it anew with a
-    number that knows nothing of the recipe's seed and is the same for ranks that share a model.
+    They do not come from the interpreter's own generator. vLLM, started inside the trainer, seeds
+    that again: with a number that ignores the recipe's seed and is equal on ranks that share a
+    model.
     """
 
     def __init__(self, seed: int, rank: int) -> None:
@@ -90,8 +93,8 @@ def correctness_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
 
         r = 1[verdict = right]        range {0, 1}, source: the grpo7b recipe
 
-    Graded by `grade_rollouts`, the same code that checks data and scores evaluation. Never None:
-    no answer, no thought and a time-out of the grader all count as incorrect.
+    `grade_rollouts` grades it, the code that also checks data and scores evaluation. Never None: no
+    answer, no thought and a time-out of the grader all count as incorrect.
     """
     return [float(verdict == "right") for verdict in grader.verdicts(**batch)]
 
@@ -102,7 +105,7 @@ def rlinf_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
         r = 5 if verdict = right else -5        range {-5, 5}, source: RLinf's maths recipe
 
     RLinf also grades an answer that is a plain number without a box: set `final_number: true`.
-    Never None, which TRL counts as 0: a time-out would earn 5 more than an incorrect answer.
+    Never None: a time-out would be left out, or earn 5 more than an incorrect answer.
     """
     return [5.0 if verdict == "right" else -5.0 for verdict in grader.verdicts(**batch)]
 
@@ -117,9 +120,9 @@ def think_format_reward(
 ) -> list[float]:
     """1.0 for one thought and then one answer in the form that the prompt asks for, else 0.0.
 
-    Range {0, 1}; source: the grpo7b recipe. It differs from TRL's function of this name, which
-    rewards an empty thought, no answer and several, and nothing where the template has opened the
-    thought; runs that rewarded stray tags collapsed into them. Never None.
+    Range {0, 1}; source: the grpo7b recipe. Never None. TRL's function of this name also rewards an
+    empty thought, a missing answer and several answers. It rewards nothing where the template has
+    opened the thought. Runs that rewarded stray tags collapsed into writing them.
     """
     flags = {"think_prefilled": think_prefilled, "final_number": args.final_number}
     return [
@@ -176,8 +179,8 @@ def random_reward(
 
         P(r = 1) = 1/2        range {0, 1}, source: "Spurious Rewards", arXiv:2506.10947
 
-    The recipe's `seed` decides; a resumed run gets the values of an uninterrupted one. List
-    `correctness_reward` with weight 0 beside it to see what it leads to. Never None.
+    The recipe's `seed` decides. A resumed run gets the same values as an uninterrupted one. List
+    `correctness_reward` with weight 0 beside it to see how accuracy changes. Never None.
     """
     step = trainer_state.global_step
     # An evaluation must not use up the training's random numbers; only its rows have this column.
@@ -185,7 +188,7 @@ def random_reward(
     return [float(coin.toss(key)) for _ in completions]
 
 
-# Names under which TRL or the trainer gives a reward something else than a column of the data.
+# TRL or the trainer passes something else than a column of the data under these names.
 TAKEN = {
     *("prompts", "completion", "completions", "completion_ids"),
     *("trainer_state", "log_metric", "log_extra", "environments"),

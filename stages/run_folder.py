@@ -1,12 +1,12 @@
-"""A training run on disk: where it trains, what it resumes from, what becomes of the run before.
+"""A training run on disk: its folder, the checkpoint it resumes from, and superseded runs.
 
     sft/        the run that later stages read; the first one trains here
-    sft.next/   a run of another configuration, until it is whole and takes that place
-    sft.1/ ...  runs that were superseded: never removed, without their optimizer's states
+    sft.next/   a run of another configuration, until it has finished and takes that place
+    sft.1/ ...  superseded runs: never removed, but without their optimizer's states
 
-A checkpoint is whole when `trainer_state.json` is there. `files.json`, written just before it, has
-the hash of each file and the `run.json` that the checkpoint belongs to: one that was changed since
-is found at the next start, which goes back to the one before (docs/reliability.md).
+A checkpoint is complete when `trainer_state.json` is there. `files.json`, written just before it,
+has the hash of each file and the `run.json` that the checkpoint belongs to. The next start finds a
+checkpoint that was changed since, and resumes from the one before (docs/reliability.md).
 """
 
 import contextlib
@@ -94,7 +94,7 @@ def has_worth(folder: Path) -> bool:
 
 
 def make_room(folder: Path) -> Path | None:
-    """Give a run's folder the next number, or remove what is nothing yet; returns where it went."""
+    """Give a run's folder the next number, or remove one without a checkpoint; its new place."""
     if not has_worth(folder):
         shutil.rmtree(folder, ignore_errors=True)
         return None
@@ -145,7 +145,7 @@ def seal(checkpoint: Path) -> None:
 
 
 def is_whole(checkpoint: Path, run: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint is undamaged and this run's; any other is set aside, with a line."""
+    """Whether a checkpoint is undamaged and of this run; any other is set aside, with a line."""
     fault, made_by = damage(checkpoint), sealed(checkpoint).get("run")
     other = difference(made_by, run) if made_by else ""
     if not fault and not other:
@@ -155,7 +155,7 @@ def is_whole(checkpoint: Path, run: Mapping[str, Any]) -> bool:
     shutil.rmtree(aside, ignore_errors=True)
     checkpoint.rename(aside)
     why = fault or f"belongs to another run ({other})"
-    sys.stdout.write(f"{checkpoint}: {why}; set aside as {aside.name}, going back\n")
+    sys.stdout.write(f"{checkpoint}: {why}; set aside as {aside.name}, using an earlier one\n")
     return False
 
 
@@ -214,10 +214,10 @@ def rows_of(config: Mapping[str, Any], num_processes: int) -> dict[str, int]:
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The first key in which two runs do not do the same; empty where all are equal.
+    """The first key in which two runs differ; empty where all are equal.
 
-    Where a run is and where it went on from decide nothing; with another number of processes the
-    batch's keys may differ. An `old` without a configuration is no run.
+    A run's place and the checkpoint it resumed from do not count. With another number of processes
+    the batch's keys may differ. An `old` without a configuration is not a run.
     """
     left_out = {"output_dir", "resume_from_checkpoint"}
     if old.get("num_processes") != new["num_processes"]:
@@ -237,10 +237,10 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that this launch, of which `run` is the `run.json`, cannot resume from.
 
-    With another number of processes data parallel and FSDP, whose checkpoints are whole, resume
-    where a step (and a generation batch) takes as many rows as before; else the Trainer silently
-    skips the wrong rows. DeepSpeed loads the optimizer only with the same processes and stage;
-    without DeepSpeed the Trainer starts with an empty optimizer, silently.
+    Data parallel and FSDP have complete checkpoints, so the number of processes may change. A step
+    (and a generation batch) must take as many rows as before, or the Trainer silently skips the
+    wrong rows. DeepSpeed loads the optimizer only with the same processes and stage. Without
+    DeepSpeed the Trainer would silently start with an empty optimizer.
     """
     old = sealed(checkpoint).get("run") or read_run(checkpoint.parent)
     fault = damage(checkpoint)
@@ -249,21 +249,21 @@ def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
     if not old:
         return
     made = f"{checkpoint}: was made with"
-    remedy = "start as before, or start a new run elsewhere"
+    remedy = "launch as before, or start a new run in another folder"
     number, engine = run["num_processes"], run["engine"]
     if old.get("engine", engine) != engine:
         raise UserError(f"{made} {old['engine']}, this launch has {engine}; {remedy}")
     other = difference(old, run)
     if other:
         raise UserError(
-            f"{made} {other}; {remedy}: model_name_or_path: {checkpoint} takes its weights alone"
+            f"{made} {other}; {remedy} (model_name_or_path: {checkpoint} takes its weights alone)"
         )
     if old["num_processes"] == number:
         return
     made = f"{made} {old['num_processes']} processes and"
     if engine not in (DATA_PARALLEL, FSDP):
         raise UserError(
-            f"{made} {engine}, which loads it with as many only; this launch has {number}; {remedy}"
+            f"{made} {engine}, which needs as many to load it; this launch has {number}; {remedy}"
         )
     rows = rows_of(run["config"], number)
     for unit, count in rows_of(old["config"], old["num_processes"]).items():

@@ -1,12 +1,12 @@
-"""SFT cold start: teach the format and the worked solutions, with loss on the completion only.
+"""SFT before GRPO: teach the format and the worked solutions, with the loss on completions only.
 
     python -m stages.sft --config configs/tiny-cpu/sft.yaml
     accelerate launch -m stages.sft --config configs/grpo7b/sft.yaml
 
-Reads the builder's `sft_train.jsonl`, writes a checkpoint that `stages.grpo` starts from.
-Rows are tokenized here, prompt and completion apart, exactly as generation will see them; a row
-over `max_length` is dropped and counted, never cut (a cut row has lost its answer and its EOS).
-Full-parameter by default, LoRA with `use_peft: true`; `packing: true` packs whole rows.
+Reads the builder's `sft_train.jsonl` and writes a checkpoint that `stages.grpo` starts from.
+Prompt and completion of a row are tokenized apart, exactly as generation will see them. A row over
+`max_length` is dropped and counted: a cut row would lose its answer and its EOS.
+All parameters are trained by default, LoRA with `use_peft: true`; `packing: true` packs whole rows.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[d
         else:
             rows.append(tokens)
     if not rows:
-        raise UserError(f"{path}: no row has at most max_length: {max_length} tokens; raise it")
+        raise UserError(f"max_length: {max_length} is shorter than every row of {path}; raise it")
     return rows, dropped
 
 

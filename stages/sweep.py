@@ -4,12 +4,12 @@
     make sweep SWEEP="sft.learning_rate=1e-3,4e-3 seed=0,1,2"
     make control SEEDS="0 1 2"
 
-Each combination is the recipe's `grpo.yaml` with these keys on the command line, a process of its
-own, one after the other, in `<run>/sweep/<combination>/grpo`. After `sft.` a key is one of
-`sft.yaml`: an SFT run for each of its values, and GRPO from it (pass rates stay those of the
-recipe's SFT). The table has means over the values of `seed`. Started again, finished runs are up to
-date and a killed one goes on from its last checkpoint. `<run>/sweep` gets `table.md`, `table.json`
-and `seeds.json` for programs, and pictures: the curves, and a heat map of two keys.
+Each combination is the recipe's `grpo.yaml` with these keys on the command line. It is a process of
+its own, one after the other, in `<run>/sweep/<combination>/grpo`. `sft.` before a key means that of
+`sft.yaml`: each of its values gets an SFT run and GRPO from it. Pass rates stay those of the
+recipe's SFT. The table has means over the values of `seed`. The same command resumes: finished runs
+are up to date, a killed one resumes from its last checkpoint. `<run>/sweep` gets `table.md`,
+`table.json` and `seeds.json` for programs, and pictures: the curves, and a heat map of two keys.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from stages.checks import check_grpo, check_sft
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
 SFT_KEY = "sft."  # before a key of sft.yaml
-# Values of the key `rewards`: the recipe's own, and what pays nothing for mathematics. Correctness
+# Values of the key `rewards`: the recipe's own, and those of control runs. Correctness
 # is logged and earns nothing.
 REWARDS = {
     "own": [],
@@ -57,7 +57,7 @@ class SweepArguments:
     launcher: str = setting(f"{shlex.quote(sys.executable)} -m", "how a stage's command starts")
 
 
-# Not to vary, because the sweep itself gives them or the runs are told apart by them.
+# Not to vary, because the sweep itself sets them or names the runs by them.
 OWN = ("config", "output_dir", "run_dir", "train_file")
 
 
@@ -76,16 +76,20 @@ def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
         if not equals or not name or not all(found) or "/" in name:
             raise UserError(f"sweep: {entry!r} is not key=value,value, such as beta=0.1,0.01")
         if name in choices or len({*found}) < len(found):
-            raise UserError(f"sweep: {entry!r} has a key or a value for the second time")
+            raise UserError(f"sweep: {entry!r} repeats a key or a value; remove the second one")
         if name.removeprefix(SFT_KEY) in OWN:
-            raise UserError(f"sweep: {name} tells the runs apart from each other; vary another key")
+            raise UserError(f"sweep: {name} cannot be varied, the sweep sets it; vary another key")
         if name == "rewards" and not {*found} <= REWARDS.keys():
-            raise UserError(f"sweep: {entry!r} is not of {', '.join(REWARDS)}")
+            raise UserError(
+                f"sweep: {entry!r} has an unknown value; choose from {', '.join(REWARDS)}"
+            )
         choices[name] = found
     if not choices:
-        raise UserError("sweep: nothing to vary; give key=value,value, such as beta=0.1,0.01")
+        raise UserError("sweep: no key to vary; give key=value,value, such as beta=0.1,0.01")
     if "rewards" in choices and {"reward_funcs", "reward_weights"} & choices.keys():
-        raise UserError("sweep: rewards sets reward_funcs and reward_weights; vary one of them")
+        raise UserError(
+            "sweep: rewards sets reward_funcs and reward_weights; vary only one of them"
+        )
     runs = [dict(zip(choices, one, strict=True)) for one in itertools.product(*choices.values())]
     return {name_of(run): run for run in runs}
 
@@ -209,8 +213,8 @@ def main() -> None:
     sys.stdout.write(f"{args.folder}: {len(rows)} runs -> {root}/table.md\n")
     if failed:
         raise UserError(
-            f"sweep: {len(failed)} of {len(runs)} runs did not finish ({'; '.join(failed)}); the "
-            "same command goes on with them"
+            f"sweep: {len(failed)} of {len(runs)} runs did not finish ({'; '.join(failed)}); run "
+            "the same command again to resume them"
         )
 
 

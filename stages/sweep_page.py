@@ -1,4 +1,4 @@
-"""What a sweep shows: means over its seeds, a grid of two keys, a row for each run, pictures."""
+"""The page of a sweep: means over its seeds, a grid of two keys, a row for each run, pictures."""
 
 import math
 import statistics
@@ -11,8 +11,8 @@ COLUMNS = (
     "run", "steps", "reward", "correct", "first avg@k", "avg@k", "best avg@k", "guards", "ended",
 )  # fmt: skip
 NOTES = """Reward, correct: means of the last 10 logged steps; avg@k: of held-out problems; guards:
-firings of each. Over seeds: mean ± half of the 95 % interval (Student's t); the change from the
-first avg@k to the last, and that change less the first row's, are paired by seed."""
+firings of each. Over seeds: mean ± half of the 95 % interval (Student's t). The change from the
+first avg@k to the last, and its difference to that of the first row, are paired by seed."""
 # Student's t for 95 %, by degrees of freedom from 1; above, the last is a little too wide.
 T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 COLORS = ("#3f7fd0", "#9aa5b1", "#e0862f", "#3a9a62", "#9a68c0", "#c0504d")

@@ -3,9 +3,9 @@
     python -m stages.tiny_model --config configs/tiny-cpu/model.yaml
 
 The tokenizer is Qwen2's own class (byte-level BPE), trained on the words of `synthetic`.
-Whole numbers are *added tokens*: Qwen2's pre-tokenizer splits numbers into digits, and
-`AutoTokenizer` puts that pre-tokenizer back whatever a tokenizer file says, but added tokens are
-matched before it. A round trip through `AutoTokenizer` is checked before anything is saved.
+Whole numbers are *added tokens*. Qwen2's pre-tokenizer splits numbers into digits, and
+`AutoTokenizer` uses that pre-tokenizer whatever a tokenizer file says. Added tokens are matched
+before it. A round trip through `AutoTokenizer` is checked before anything is saved.
 """
 
 import json
@@ -34,7 +34,7 @@ CHAT_TEMPLATE = (
 class ModelArguments:
     """Shape of the tiny model; every size is in units of hidden dimensions or layers."""
 
-    output_dir: str = field(metadata={"help": "where the model and tokenizer go"})
+    output_dir: str = field(metadata={"help": "folder for model and tokenizer"})
     train_file: str = field(metadata={"help": "SFT rows whose words the tokenizer learns"})
     hidden_size: int = field(default=64, metadata={"help": "width"})
     num_layers: int = field(default=3, metadata={"help": "decoder layers"})

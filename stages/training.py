@@ -1,4 +1,4 @@
-"""What every training stage does around its algorithm, written once, in the order of a run.
+"""The steps that every training stage does around its algorithm, in the order of a run.
 
 begin       settings and folder: up to date, resume, or a new run
 train       with one progress bar
@@ -6,9 +6,9 @@ save        a checkpoint that every later stage can load
 conclude    the manifest, last of all; the run takes its place
 finish      all processes end together
 
-A stage that is killed leaves no manifest. Started again with the same inputs it resumes from its
-last whole checkpoint (`stages.run_folder`); finished with the same inputs it is up to date. Started
-with others it trains in `<folder>.next`, and takes the folder's place when it is whole.
+A killed stage leaves no manifest. Started again with the same inputs it resumes from its last
+complete checkpoint (`stages.run_folder`). Once finished with the same inputs it is up to date. With
+other inputs it trains in `<folder>.next`, and takes the folder's place when it has finished.
 """
 
 import functools
@@ -75,7 +75,7 @@ def begin(stage: str, files: Sequence[Any], args: Any, config: Any, model: Any) 
     """Begin a run in its folder; None if the run is there already.
 
     Args:
-        files: what the run reads, None left out; changed ones make it another run.
+        files: files that the run reads; None is left out. A changed file makes it another run.
         args, config, model: the recipe's settings; `config.output_dir` is set to the folder
             where the run trains.
     """
@@ -149,7 +149,7 @@ def start_run(folder: str, identity: dict[str, Any]) -> run_folder.Start:
         say(f"resuming from {start.checkpoint}")
         name = run_folder.read_run(Path(start.work)).get("run_name") or name
     if start.work != folder:
-        say(f"training in {start.work}; {folder} keeps its run until this one is whole")
+        say(f"training in {start.work}; {folder} keeps its run until this one has finished")
     start = start._replace(started=manifest.start(start.work))
     made = {"started": start.started, "run_name": name}
     manifest.write_json(Path(start.work, run_folder.RUN_FILE), identity | made)
@@ -179,7 +179,7 @@ def load_tokenizer(model: Any, config: Any, template: str | None = None, **kwarg
 
 
 def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
-    """What both trainers take from the recipe: the model's path and how to load and adapt it."""
+    """Arguments of both trainers: the model's path, and how to load and adapt it."""
     from trl import get_peft_config, get_quantization_config
 
     config.model_init_kwargs = {
@@ -297,8 +297,8 @@ def conclude(run: Run, counts: dict[str, Any], **numbers: Any) -> None:
 def finish(trainer: Trainer) -> None:
     """End all processes together: one that just leaves can abort another's open connection.
 
-    The data-parallel wrapper goes first. Freed after the process group it would be the one to end
-    it, holding the interpreter's lock that gloo's thread waits for, and the process would hang.
+    The data-parallel wrapper is freed first. Freed after the process group, it would end that group
+    while it holds the interpreter's lock. Gloo's thread waits for the lock: the process would hang.
     """
     trainer.accelerator.wait_for_everyone()
     trainer.model_wrapped = None

@@ -3,15 +3,15 @@
     python -m data_prep.build --config configs/tiny-cpu/data.yaml
     python -m data_prep.build --config configs/grpo7b/data.yaml --data_root DIR
 
-Reads the sources that `sft`, `grpo`, `validation` and `test` list, cleans them, and writes
-sft_train.jsonl, grpo_train.jsonl, validation.jsonl and test.jsonl, what was left out
-(dropped.jsonl), the pairs that decontamination found (contamination.jsonl), and manifest.json last.
+Reads and cleans the sources that `sft`, `grpo`, `validation` and `test` list. Writes
+sft_train.jsonl, grpo_train.jsonl, validation.jsonl and test.jsonl. The rows that are left out go to
+dropped.jsonl, the copies of benchmark questions to contamination.jsonl; manifest.json is last.
 One source is a mapping:
 
     {name: gsm8k, hub: openai/gsm8k, config: main, file: gsm8k/train.jsonl, split: train}
 
-`file`, also a folder or a glob, is read below `data_root` if that is set, or as a path where there
-is no `hub`; otherwise the hub is asked. docs/data.md explains every key.
+`file` is a file, a folder or a glob in `data_root`. It is used if `data_root` is set, or if the
+source has no `hub`; otherwise the hub's data set is used. docs/data.md explains every key.
 """
 
 import random
@@ -102,7 +102,8 @@ def build_set(
         order = collector.left()
         if not order:
             rows, dropped = sum(report.rows_in_of), dict(sum(report.dropped_of, Counter()))
-            raise UserError(f"{key}: no problem is left of {rows} rows; dropped {dropped}")
+            fault = f"no problem is left of {rows} rows, dropped {dropped}"
+            raise UserError(f"{key}: {fault}; change the sources or their bounds")
         if key in TRAINING:
             random.Random(f"{args.seed}-{key}").shuffle(order)
         started = time.perf_counter()
@@ -134,8 +135,8 @@ def collect(
             if left > source.sample:
                 report.dropped_of[number]["not_sampled"] = left - source.sample
             elif left < source.sample:
-                what = f"{left:,} problems are left, fewer than sample {source.sample:,}"
-                notice(f"{report.key}: {source.name}: {what}: all are taken")
+                what = f"sample: {source.sample:,} is more than the {left:,} problems left"
+                notice(f"{report.key}: {source.name}: {what}; all are taken")
     return collector
 
 
@@ -163,11 +164,11 @@ def collect_source(
     report.seconds["read"] += rows.seconds
     if num_bad:
         what = f"{num_bad:,} rows cannot be used and are left out"
-        notice(f"{job.key}: {job.source.name}: {what}, the first: {first_bad}")
+        notice(f"{job.key}: {job.source.name}: {what}; the first: {first_bad}")
 
 
 def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: SetReport) -> None:
-    """Take out what the set's shares of easy, medium and hard problems leave over."""
+    """Leave out the problems that exceed the set's shares of easy, medium and hard."""
     key = report.key
     shares = args.mix.get(key)
     if shares is None:
@@ -183,24 +184,25 @@ def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: Set
             outputs.drop(report, *collector.leave_out(number, Drop("not_in_mix")))
     if not chosen:
         there = dict(Counter(bands)) or "no"
-        fault = f"no set has these shares: there are {there} problems"
+        fault = f"these shares cannot be met: there are {there} problems"
         raise UserError(f"mix: {key}: {fault}; change the shares, the bounds or the sources")
     report.bands = dict(sorted(Counter(bands[index] for index in chosen).items()))
     if len(chosen) < shares.get("size", 0):
         there = dict(sorted(Counter(bands).items()))
-        what = f"{len(chosen):,} problems, not {shares['size']:,}"
-        notice(f"mix: {key}: {what}: there are only {there}")
+        what = f"{len(chosen):,} problems instead of {shares['size']:,}"
+        notice(f"mix: {key}: {what}; there are only {there}")
 
 
 def warn_of_no_decontamination(
     sources: dict[str, list[Source]], benchmarks: dict[str, int | str]
 ) -> None:
-    """Say so where real training data is checked against no benchmark."""
+    """Write a notice where real training data is checked against no benchmark."""
     names = dict.fromkeys(source.name for key in TRAINING for source in sources.get(key, ()))
     names.pop("synthetic", None)
     if names and not any(isinstance(count, int) for count in benchmarks.values()):
         remedy = "set decontaminate: [gsm8k, math500, aime24, aime25]"
-        notice(f"{', '.join(names)} may hold problems of benchmarks, and none is checked; {remedy}")
+        names_text = ", ".join(names)
+        notice(f"{names_text} may hold problems of benchmarks, and no benchmark is set; {remedy}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Checks across a set: `duplicate_question`, `conflicting_gold`, `near_duplicate` (docs/data.md).
 
-Problems come in the order of their rows, whatever process checked them, and the first of its kind
-stays. Near duplicates: workers reduce each question to a few keys (`signature`): MinHash over its
-word triples, cut into bands. Two questions that agree in a band are compared by
-`is_near_duplicate`; the others never meet. The keys are mixed with the numbers of the question,
-because template sets hold thousands of rows that differ in numbers only.
+Problems come in the order of their rows, whatever process checked them. The first of several copies
+stays. For near duplicates, workers reduce each question to a few keys (`signature`): MinHash over
+its word triples, cut into bands. `is_near_duplicate` compares only questions that agree in a band.
+The numbers of the question are part of the keys, because template sets have thousands of rows that
+differ in numbers only.
 """
 
 import dataclasses
@@ -53,26 +53,27 @@ def signature(tokens: list[str]) -> np.ndarray:
 def find_near_duplicates(
     signatures: np.ndarray, is_same: Callable[[int, int], bool]
 ) -> dict[int, int]:
-    """Rows that repeat an earlier one: {index of a dropped row: that of the first of its kind}.
+    """Rows that repeat an earlier one: {index of a dropped row: that of the first copy}.
 
-    `signatures` has shape (N, NUM_BANDS), uint64, in the order of the rows. `is_same` tells whether
-    two rows, given by index, the earlier first, are one problem.
+    Args:
+        signatures: shape (N, NUM_BANDS), uint64, in the order of the rows.
+        is_same: whether two rows, given by index, the earlier first, are one problem.
     """
     dropped: dict[int, int] = {}
     for keys in signatures.T:
         for group in _groups(keys):
             kept: list[int] = []
             for row in group:
-                # A row that an earlier band dropped is compared as its twin.
+                # A row that an earlier band dropped is compared as the row that it repeats.
                 one = dropped.get(row, row)
                 if one == row:
-                    twin = next((other for other in kept if is_same(other, row)), None)
-                    if twin is not None:
-                        dropped[row] = twin
+                    copied = next((other for other in kept if is_same(other, row)), None)
+                    if copied is not None:
+                        dropped[row] = copied
                         continue
                 if one not in kept and len(kept) < MAX_COMPARED:
                     kept.append(one)
-    # The twin of one band may be the repeat of another; rows come after their own.
+    # The kept row of one band may be a repeat in another; rows come after those they repeat.
     for row in sorted(dropped):
         dropped[row] = dropped.get(dropped[row], dropped[row])
     return dropped

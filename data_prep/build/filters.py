@@ -1,11 +1,11 @@
-"""Which problems a set keeps, as far as one problem alone can tell, and how a mix is drawn.
+"""The problems that a set keeps, judged one by one, and how a mix is drawn.
 
-`duplicates` has the reasons to leave a problem out that lie in other rows, `data_prep.sources`
-those of single sources; docs/data.md lists all. Evaluation sets are never filtered by kind or
-language: they are what they are. ARC and GPQA are multiple choice by design.
+`duplicates` judges problems against each other, `data_prep.sources` those of single sources.
+docs/data.md lists all reasons to leave a problem out. Evaluation sets are not filtered by kind or
+language. ARC and GPQA are multiple choice by design.
 
-A source says how hard its problems are: `difficulty: easy` (all of them), or by each one's level,
-`difficulty: {by: level, medium: 3, hard: 5}` (level 3 and 4 are medium, 5 and up hard).
+A source says how hard its problems are: `difficulty: easy` for all of them, or by their level. With
+`difficulty: {by: level, medium: 3, hard: 5}`, levels 3 and 4 are medium, 5 and above hard.
 `mix: {grpo: {easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}}` then draws a set with these shares.
 """
 
@@ -94,12 +94,12 @@ _FOREIGN_LETTER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A row and what the checks say of it.
+    """A row and the result of its checks.
 
     Args:
         problem: None where the source made none of the row.
-        drop: why it is left out, or None; what follows `match` is set for the others only.
-        text: the beginning of a row that is no problem, to look at.
+        drop: why it is left out, or None; the fields after `match` are set only if it stays.
+        text: the beginning of a row that is not a problem, for dropped.jsonl.
         match: the evaluation question that it repeats.
         key: of the normalised question and the trace number, 16 bytes.
         signature: MinHash keys as bytes; empty where near duplicates are not looked for.
@@ -116,7 +116,7 @@ class Checked:
 
 
 def check_kind(problem: Problem) -> Drop | None:
-    """Why a problem's kind does not serve for training."""
+    """Why a problem of this kind is not used for training; None where it is used."""
     if points_to_image(problem.question):
         return Drop("image")
     if asks_for_proof(problem.question):
@@ -232,9 +232,9 @@ def _language_identifier():
 def find_foreign(question: str, allowed: tuple[str, ...]) -> str | None:
     """The language of a question that is in none of the `allowed`; None where it is, or may be.
 
-    Formulas say nothing and make short questions look foreign ("Write $4.3+3.88$ as a decimal."
-    scores best as Portuguese), so LaTeX goes first, and English-looking prose is called foreign
-    only when it is long enough and clearly so. docs/data.md has how often it errs.
+    Formulas make short questions look foreign ("Write $4.3+3.88$ as a decimal." scores best as
+    Portuguese), so LaTeX is removed first. Prose in Latin letters is called foreign only if it is
+    long enough and the margin is clear. docs/data.md has the error rate.
     """
     words = _WORD.findall(_FORMULA.sub(" ", question))
     prose = " ".join(word for word in words if len(word) > 1 or _FOREIGN_LETTER.match(word))

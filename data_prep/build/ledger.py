@@ -1,10 +1,10 @@
-"""The copies of benchmark questions that a build left out, as hashes and ids: to be published.
+"""The copies of benchmark questions that a build left out, as hashes and ids, to publish.
 
     python -m data_prep.build.ledger --data runs/tiny-cpu/data
 
 Writes `<run>/contamination-ledger/ledger.jsonl` from the pairs that the build found, and, last,
-`manifest.json`. Each line is one row that was read, the benchmark's question that it repeats, and a
-hash of each text (`text.question_hash`). No text is in it.
+`manifest.json`. A line names one row, the benchmark's question that it repeats, and a hash of each
+text (`text.question_hash`). The texts themselves are not in it.
 """
 
 import json

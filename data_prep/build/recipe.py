@@ -1,6 +1,5 @@
 """Keys and source lists of a `data.yaml`: every mistake is found before anything is read."""
 
-import difflib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.sources.registry import BUILDERS, known_options
 from pipeline.errors import UserError
 from pipeline.prompts import ANSWER_FORMS, PROMPTS
+from pipeline.renamed import hint
 from pipeline.rows import list_files
 from pipeline.settings import convert, known_keys, setting
 
@@ -70,19 +70,27 @@ class DataArguments:
     output_dir: str = field(metadata={"help": "folder of the data files and the manifest"})
     sft: list[dict] = setting([], "sources of sft_train.jsonl")
     grpo: list[dict] = setting([], "sources of grpo_train.jsonl")
-    validation: list[dict] = setting([], "of validation.jsonl")
+    validation: list[dict] = setting([], "sources of validation.jsonl")
     test: list[dict] = setting([], "sources of test.jsonl")
-    transfer: list[dict] = setting([], "of transfer.jsonl: a test unlike what is trained on")
+    transfer: list[dict] = setting([], "sources of transfer.jsonl, a test unlike the training set")
     prompt: str = setting("none", f"one of {', '.join(PROMPTS)}")
-    eval_prompt: str | None = setting(None, "that of validation and test, if it is another")
-    answer_form: str | None = setting(None, f"{' or '.join(ANSWER_FORMS)}; else the prompt's")
+    eval_prompt: str | None = setting(None, "prompt of validation and test, if it is another")
+    answer_form: str | None = setting(
+        None, f"{' or '.join(ANSWER_FORMS)}; default: that of the prompt"
+    )
     seed: int = setting(0, "seed of samples, shuffles, mixes and generators")
-    data_root: str | None = setting(None, "folder of the local files")
-    decontaminate: list[str] = setting([], f"kept out of training: {', '.join(BENCHMARKS)}")
-    decontaminate_if_found: list[str] = setting([], "the same, but only where they can be had")
-    languages: list[str] = setting([], "of the training questions, e.g. [en]; none: all")
-    mix: dict[str, Any] = setting({}, "{sft or grpo: {easy, medium, hard, size}}")
-    on_bad_row: str = setting("stop", "stop at a row that cannot be read, or skip and count it")
+    data_root: str | None = setting(None, "folder of the local data files")
+    decontaminate: list[str] = setting(
+        [], f"benchmarks whose questions are removed from training sets: {', '.join(BENCHMARKS)}"
+    )
+    decontaminate_if_found: list[str] = setting(
+        [], "further benchmarks to remove, skipped if they cannot be loaded"
+    )
+    languages: list[str] = setting([], "keep training questions in these, e.g. [en]; none: all")
+    mix: dict[str, Any] = setting(
+        {}, "shares by difficulty: {sft or grpo: {easy, medium, hard, size}}"
+    )
+    on_bad_row: str = setting("stop", "a row that cannot be read: stop, or skip and count it")
     num_workers: int = setting(0, "processes; 0: one for each core")
 
 
@@ -99,9 +107,8 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
     unused = {*PLACES, *OPTIONS} if name == "synthetic" else {"options", *OPTIONS} - options.keys()
     for each in entry:
         if each not in known:
-            near = difflib.get_close_matches(str(each), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise UserError(f"{where}: unknown key {each!r}; {hint}")
+            remedy = hint(str(each), known, f"known are {', '.join(known)}")
+            raise UserError(f"{where}: unknown key {each!r}; {remedy}")
         if each in unused:
             raise UserError(f"{where}: {each}: has no effect on this source; remove it")
     given = {k: convert(k, v, known[k], where) for k, v in entry.items() if v is not None}
@@ -112,11 +119,11 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
     if name == "generic" and (source.prompt_key is None) == (source.question is None):
         raise UserError(f"{where}: missing key 'prompt_key' or 'question'; set one of the two")
     if name != "synthetic" and not (source.hub or source.file):
-        raise UserError(f"{where}: set 'file' or 'hub'")
+        raise UserError(f"{where}: missing key 'file' or 'hub'; set one of the two")
     difficulty = source.difficulty
     if difficulty not in (None, *BANDS) and not _are_bounds(difficulty):
         forms = "easy, medium or hard, or {by: level, medium: 3, hard: 5}"
-        raise UserError(f"{where}: difficulty: {difficulty!r}: write {forms}")
+        raise UserError(f"{where}: difficulty: {difficulty!r} is not a difficulty; write {forms}")
     return source
 
 
@@ -174,12 +181,12 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
     for key, mix in mixes.items():
         if key not in TRAINING or key not in sources:
             built = [name for name in TRAINING if name in sources]
-            raise UserError(f"mix: must be for training sets of this recipe, {built} (got {key!r})")
+            raise UserError(f"mix: must name training sets of this recipe, {built} (got {key!r})")
         _check_mix(mix, key)
     for key in TRAINING:
         for source in sources.get(key, ()):
             if (source.difficulty is None) == (key in mixes):
-                fault = f"needs 'mix: {{{key}: …}}' and is needed by it; set both or neither"
+                fault = f"goes together with 'mix: {{{key}: …}}'; set both or neither"
                 raise UserError(f"{key}: {source.name}: difficulty: {fault}")
     return sources
 

@@ -1,9 +1,9 @@
 """The rows of one source: read or generated, turned into problems and checked.
 
-Reading is done in the main process, checking a chunk at a time in any: it depends on the row alone.
-What depends on other rows is done by `data_prep.build.duplicates`, in the order of the rows. With
-one worker, or where all rows fit one chunk, the work is done in this process. At most a few chunks
-are under way at a time, so that a fast reader does not fill the memory.
+The main process reads; any process checks, one chunk at a time, as a check depends on the row
+alone. `data_prep.build.duplicates` compares rows with each other, in their order. With one worker,
+or if all rows fit one chunk, this process does all of it. At most a few chunks are under way at a
+time, so that a fast reader does not fill the memory.
 """
 
 import itertools
@@ -79,7 +79,7 @@ class SourceRows:
         yield from show(items, f"{key}: {source.name}")
         if not self.num_read:
             place = source.file or source.hub
-            raise UserError(f"{key}: {source.name}: {place} has no rows; check it")
+            raise UserError(f"{key}: {source.name}: {place} has no rows; check the file or split")
 
     def _generate(self) -> Iterator[tuple[str, Any]]:
         source, key, seed = self._job.source, self._job.key, self._job.args.seed
@@ -160,7 +160,7 @@ class Checker:
             return BUILDERS[job.source.name](row, name, where, **job.source.builder_options())
         except UserError as error:
             if job.args.on_bad_row == "stop":
-                raise UserError(f"{error} (or leave it out: --on_bad_row skip)") from error
+                raise UserError(f"{error} (to leave such rows out: --on_bad_row skip)") from error
             raise Drop("bad_row", str(error)) from error
 
 

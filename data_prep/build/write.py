@@ -1,4 +1,4 @@
-"""What a build writes: data files, the rows that were left out, and the counts that add up."""
+"""The files of a build: data files, the rows that were left out, and the counts that add up."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ def check_folder(folder: str, inputs: Iterable[Path]) -> None:
     place = Path(folder)
     for path in inputs:
         if path.resolve().parent == place.resolve():
-            fault = f"{folder} holds {path.name}, which is read"
+            fault = f"{folder} holds {path.name}, a file that the build reads"
             raise UserError(f"output_dir: {fault}; choose another folder")
     is_own = (manifest.read(place) or {}).get("stage") == "data" or (place / MARK).exists()
     found = [name for name in NAMES if (place / name).exists()]

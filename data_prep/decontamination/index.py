@@ -2,10 +2,10 @@
 
 Shared n-grams propose, an alignment decides (docs/results/decontamination.md compares the rules of
 GPT-3, Qwen2.5-Math and Tulu 3). The n-grams are short, over words that carry content, and only name
-candidates; a candidate counts where the numbers of the evaluation question recur and enough of its
-words align in order, how much depends on whether the golds are one value. With text put in between,
-sentences in another order or a part left out, its words still come in runs, which are laid side by
-side like tiles (`_not_in`).
+candidates. A candidate counts if the numbers of the evaluation question recur and enough of its
+words align in order. The threshold is lower if the golds are one value. A copy may have other text
+in between, its sentences in another order, or a part left out. Its words still come in runs, which
+are laid side by side like tiles (`_not_in`).
 """
 
 import json
@@ -44,7 +44,7 @@ LONG = 15  # questions that may gain or lose so many numbers:
 STRAY = 2
 MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
-PIECE = 3  # words of which a question may be put together anew
+PIECE = 3  # words of a piece, when the pieces of a question are put together in another order
 MAX_LEFT = 0.15  # of its words that no piece holds
 MIN_PART = 6  # words of an evaluation question cut short
 MIN_PART_SHARE = 0.4  # of its words, or DISTINCT of them
@@ -316,9 +316,9 @@ def _ngrams(words: list[str]) -> set[tuple[str, ...]]:
 def same_wording(first: list[str], second: list[str]) -> bool:
     """Whether two lists of content words ask the same.
 
-    Formulas must be the same in the same order: 2x+3 is not 3x+2. Of the words none may be
-    exchanged, come or go (minimum and maximum, not, positive), apart from spelling, and one may
-    change its place between two numbers: 2 girls and 3 boys are not 2 boys and 3 girls.
+    Formulas must be the same in the same order: 2x+3 is not 3x+2. No word may be exchanged, added
+    or removed (minimum and maximum, not, positive), apart from spelling. One word may move, but not
+    past a number: 2 girls and 3 boys are not 2 boys and 3 girls.
     """
     if first == second:
         return True
@@ -366,8 +366,8 @@ def asks_about_figure(words: list[str], limit: int = SHORT) -> bool:
 def is_retold(first: list[str], second: list[str]) -> bool:
     """Whether two lists of content words state one problem and may ask for another form of it.
 
-    A long run of words with a complete formula is the same, little else is in the shorter of the
-    two, the numbers of one are among those of the other, and one place at most has other signs.
+    They share a long run of words with a complete formula, and the shorter one has little else. The
+    numbers of one are among those of the other, and at most one place has other signs.
     """
     num_words = min(len(first), len(second))
     if num_words < LONG_RUN or any(asks_about_figure(words, 10**9) for words in (first, second)):

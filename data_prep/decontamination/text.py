@@ -2,9 +2,9 @@
 """The text of a question as two editions share it: `plain`, and its words by `tokenise`.
 
 `tokenise` undoes what copyists change without changing the problem: case, spacing, LaTeX or Unicode
-signs, figures, enumeration before the text and answer-form instructions after it. What carries
-mathematics stays a token of its own, so that 3-2 is not 3+2 and x^2 is not x_2.
-`normalise_question` and `text_keys` are the stricter sense in which two texts are the same. Data
+signs, figures, enumeration before the text and answer-form instructions after it. Mathematical
+signs stay tokens of their own, so that 3-2 is not 3+2 and x^2 is not x_2. `normalise_question` and
+`text_keys` are stricter: they keep more of the text. Data
 files are untrusted and may hold very long questions, so every pattern here is bounded or linear in
 the length of the text.
 """
@@ -156,8 +156,8 @@ def _rewrite(text: str, rules: list[tuple]) -> str:
 def plain(question: str) -> str:
     """The question in lower case and LaTeX, on one line, without what surrounds it.
 
-    Figures, links, emphasis, numbering before it and answer-form instructions after it go, as do
-    articles; signs of Unicode become commands, and letters of one name are put together (A B = AB).
+    Figures, links, emphasis, articles, numbering before it and answer-form instructions after it
+    are removed. Unicode signs become commands, and letters of one name are joined (A B = AB).
     """
     text = _unescape(question)
     # One space or line break for many: patterns need not look for more.
@@ -241,9 +241,9 @@ def question_hash(question: str) -> str:
 def text_keys(question: str) -> list[str | bytes]:
     """Keys of which one is equal where two questions count as the same text.
 
-    The second looks at letters and digits alone. It also takes a question for another that differs
-    in a sign: two rows of 48,000 real ones, little for what editions lose in signs and braces. In
-    short texts a sign is too often all that differs, so it is left out there.
+    The second key has letters and digits alone, as editions lose signs and braces. It also matches
+    questions that differ in a sign: two of 48,000 real rows. Short texts often differ in one sign
+    only, so they have no second key.
     """
     keys: list[str | bytes] = [question_key(question)]
     letters = re.sub(r"[\W_]", "", question.casefold())
@@ -322,9 +322,9 @@ _HARMLESS = frozenset((*_HARMLESS_WORDS.split(), *_HARMLESS_CHARACTERS))
 def tokenise(question: str) -> list[str]:
     """Words, numbers and operators of a question, alike for two editions of one problem, in order.
 
-    Commands lose their backslash and plurals their s, words of one concept share one token, numbers
-    become digits, `\\frac{a}{b}` reads a / b, and what braces hold together is put in parentheses.
-    Of the scripts without spaces every character is a token.
+    Commands lose their backslash and plurals their s. Words of one concept share one token, numbers
+    become digits. `\\frac{a}{b}` becomes a / b, and braces around several tokens parentheses. In
+    scripts without spaces every character is a token.
     """
     out: list[str] = []
     groups: list[tuple[int, str]] = []

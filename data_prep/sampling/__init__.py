@@ -1,9 +1,9 @@
-"""Engines: what completes prompts, how samples are kept, and what decides them.
+"""Engines that complete prompts, and the store of their samples.
 
 An engine is one checkpoint in transformers (`hf`) or in vLLM (`vllm`), or a server's model
-(`openai`); `store` keeps each completion under a hash of all that decides it (`hashes`) and lets an
-engine generate what is missing; `problems` loads an engine and grades a problem set's samples. Here
-are the keys that all recipes which sample share, checked before torch is imported.
+(`openai`). `store` keeps each completion under a hash of all that decides it (`hashes`), and an
+engine generates the missing ones. `problems` loads an engine and grades a problem set's samples.
+Here are the keys that all sampling recipes share, checked before torch is imported.
 """
 
 from dataclasses import dataclass, field
@@ -20,22 +20,26 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(kw_only=True)
 class SamplingArguments:
-    """How completions are sampled and graded; recipes add where problems and models are."""
+    """How completions are sampled and graded; subclasses add problems and models."""
 
     backends: ClassVar[tuple[str, ...]] = ("hf", "vllm")
 
     backend: str = setting("hf", "hf (transformers) or vllm")
-    vllm_gpu_memory_utilization: float = setting(0.9, "share of the GPU's memory for vLLM")
-    vllm_max_model_length: int | None = setting(None, "context in vLLM; the model's by default")
+    vllm_gpu_memory_utilization: float = setting(0.9, "vllm: share of the GPU's memory to use")
+    vllm_max_model_length: int | None = setting(
+        None, "vllm: context, tokens; the model's by default"
+    )
     num_samples: int = setting(4, "completions per problem")
-    temperature: float = setting(1.0, "of the samples, above 0")
-    top_p: float = setting(1.0, "nucleus of the samples, 0..1")
-    max_new_tokens: int = setting(2048, "a longer completion is cut off")
-    batch_size: int = setting(64, "completions generated at once (hf)")
-    final_number: bool = setting(False, "without a box, the plain number at the end is the answer")
-    dtype: str = setting("bfloat16", ", ".join(DTYPES))
-    seed: int = setting(0, "of the samples")
-    limit: int | None = setting(None, "only the first so many problems")
+    temperature: float = setting(1.0, "sampling temperature, above 0")
+    top_p: float = setting(1.0, "nucleus sampling, 0..1")
+    max_new_tokens: int = setting(2048, "longest completion, tokens")
+    batch_size: int = setting(64, "hf: completions generated at once")
+    final_number: bool = setting(
+        False, "where there is no box, the number at the end of the text is the answer"
+    )
+    dtype: str = setting("bfloat16", f"precision of the weights: {', '.join(DTYPES)}")
+    seed: int = setting(0, "seed of the samples")
+    limit: int | None = setting(None, "use only the first so many problems")
 
     def __post_init__(self) -> None:
         self.check_one_of("dtype", DTYPES)
@@ -53,8 +57,13 @@ class ProblemSetArguments(SamplingArguments):
     """How one checkpoint samples one file of problems."""
 
     model_name_or_path: str = field(metadata={"help": "checkpoint folder or hub id"})
-    problems_file: str = field(metadata={"help": "JSON lines as data_prep.build writes for GRPO"})
-    output_dir: str = field(metadata={"help": "where the result and the samples go"})
+    problems_file: str = field(metadata={"help": "JSON lines with the columns of grpo_train.jsonl"})
+    output_dir: str = field(metadata={"help": "folder for the result and the samples"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_samples < 1:
+            raise UserError(f"num_samples: must be at least 1 (got {self.num_samples})")
 
 
 def check_inputs(values: dict[str, Any]) -> None:

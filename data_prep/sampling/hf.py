@@ -1,9 +1,9 @@
 """The transformers engine: a checkpoint that completes prompts, batch by batch.
 
-Differences from the harness's own Hugging Face model: a sample does not depend on its batch,
-nothing of the checkpoint's sampling defaults leaks in, a rendered prompt is tokenised without
-adding special tokens (the chat template already wrote them), and each completion keeps its token
-count and whether it was cut off. Log-likelihoods are the harness's own.
+It differs from the harness's own Hugging Face model. A sample does not depend on its batch, nor on
+the checkpoint's sampling defaults. A rendered prompt is tokenised without special tokens, as the
+chat template wrote them. Each completion keeps its token count and whether it was cut off.
+Log-likelihoods are the harness's own.
 """
 
 from collections import defaultdict
@@ -43,8 +43,8 @@ def choose_device(index: int) -> str:
         return "cpu"
     if index >= torch.cuda.device_count():
         raise UserError(
-            f"process {index} of this host has no GPU: it has {torch.cuda.device_count()}; start "
-            "no more processes than GPUs"
+            f"num_processes: process {index} of this host has no GPU, there are "
+            f"{torch.cuda.device_count()}; start no more processes than GPUs"
         )
     return f"cuda:{index}"
 
@@ -76,15 +76,15 @@ def fit(prompt_ids: list[int], settings: Settings, max_length: int) -> list[int]
 
     `UserError`: a rendered prompt is too long; others are cut on the left, as the harness does.
     """
-    room = max_length - settings.max_new_tokens
-    if len(prompt_ids) <= room:
+    most = max_length - settings.max_new_tokens
+    if len(prompt_ids) <= most:
         return prompt_ids
-    if settings.rendered or room < 1:
+    if settings.rendered or most < 1:
         raise UserError(
             f"max_new_tokens: {settings.max_new_tokens} and a prompt of {len(prompt_ids)} tokens "
-            f"exceed the model's context of {max_length}; lower max_new_tokens"
+            f"exceed the model's context of {max_length} tokens; lower max_new_tokens"
         )
-    return prompt_ids[-room:]
+    return prompt_ids[-most:]
 
 
 class SeededSampler(transformers.LogitsProcessor):
@@ -92,9 +92,9 @@ class SeededSampler(transformers.LogitsProcessor):
 
         token = min { v : P(0) + ... + P(v) > u }        u ~ U[0, 1), one for each row and step
 
-    Each row has numbers of its own seed, so that a run which was killed, split over more processes
-    or batched otherwise draws the same samples, up to the arithmetic of the model. The drawn token
-    is left the only one possible, so generation must be greedy.
+    Each row has random numbers of its own seed. So a run that was killed, split over more processes
+    or batched in another way draws the same samples, up to the arithmetic of the model. Only the
+    drawn token stays possible, so generation must be greedy.
     """
 
     def __init__(self, seeds: Sequence[int], prompt_length: int, max_new_tokens: int) -> None:
@@ -167,7 +167,7 @@ class HfEngine:
                     raise UserError(
                         f"batch_size: {self._batch_size} completions of up to "
                         f"{settings.max_new_tokens} tokens do not fit the GPU; lower it, or set "
-                        "backend: vllm (what is finished is stored)"
+                        "backend: vllm (finished completions are stored)"
                     ) from error
                 yield from zip(batch, found, strict=True)
 

@@ -1,9 +1,9 @@
-"""The engine behind a server: an OpenAI-compatible one, such as `vllm serve`, writes completions.
+"""The engine for an OpenAI-compatible server, such as `vllm serve`.
 
-A request's prompt is the chat's messages as JSON; the server applies the template. Its thought may
-come apart from the answer (`reasoning_content`, `reasoning`), or in the text with or without the
-opening tag; a completion always has it between `<think>` and `</think>`. Each sample has its own
-seed, and every completion is handed over as it arrives.
+A request's prompt is the chat's messages as JSON; the server applies the template. The server may
+send the thought apart from the answer (`reasoning_content`, `reasoning`), or in the text, with or
+without the opening tag. A completion always has it between `<think>` and `</think>`. Each sample
+has its own seed, and every completion is passed on as it arrives.
 """
 
 import json
@@ -68,14 +68,14 @@ class OpenAIEngine:
                 for found in pool.imap_unordered(ask, range(len(requests))):
                     if found is not None:
                         yield found
-            except Exception as error:  # any fault of a server is told in words of the recipe
+            except Exception as error:  # any fault of a server is reported by the recipe's key
                 name, cause = type(error).__name__, str(error.__cause__ or error)
                 # A server's text, without line ends and control characters.
                 fault = "".join(c if c.isprintable() else " " for c in cause)[:300].strip()
                 remedy = REMEDIES.get(name, "base_url should end in /v1; see the server's log")
                 raise UserError(
                     f"base_url: {self._base_url}: {name} ({fault}); {remedy}, then run the same "
-                    "command again: what is finished is stored"
+                    "command again: finished completions are stored"
                 ) from error
             finally:
                 is_over.set()

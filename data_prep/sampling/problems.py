@@ -1,4 +1,4 @@
-"""A problem set's samples: what is asked of which engine, and what each completion is worth.
+"""A problem set's samples: the requests to the engine, and the grades of the completions.
 
 `stages.difficulty` counts the correct ones, `stages.distill` keeps them.
 """
@@ -77,7 +77,7 @@ def load_problems(problems_file: str, limit: int | None) -> list[dict[str, Any]]
         if not isinstance(row["id"], str) or row["id"] in seen:
             raise UserError(
                 f"problems_file: {problems_file}: the id {row['id']!r:.80} is not text or occurs "
-                "twice; results are known by it: rename or remove one"
+                "twice; results are found by id, so give each row its own"
             )
         seen.add(row["id"])
     return rows

@@ -1,9 +1,9 @@
-"""Samples: what is asked of a model, what it wrote, and the store that never asks twice.
+"""Samples: the requests to a model, its completions, and the store that keeps them.
 
 A sample is one completion (or one log-likelihood). Its key is a hash of everything that decides it:
 the checkpoint's files, the sampling code, the prompt, the settings and the sample's number. So a
-killed run resumes where it stopped, more samples extend those that are there, and no checkpoint is
-served what another one wrote. Verdicts are not stored: grading is repeated.
+killed run resumes where it stopped, and more samples extend those that are there. No checkpoint
+gets the completions of another one. Verdicts are not stored: grading is repeated.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ PATIENCE = timedelta(days=7)
 
 
 class Completion(str):
-    """A completion's text, up to its end or stop string, that knows what the text cannot tell.
+    """A completion's text, up to its end or stop string, with token count and end.
 
     A subclass of `str` goes through the harness to the tasks' `process_results`.
     """
@@ -47,8 +47,8 @@ class Completion(str):
 class Settings:
     """How completions are generated; equal settings may share a batch.
 
-    A prompt that is `rendered` came through a chat template, which wrote its own special tokens,
-    and must fit the context; any other gets the tokenizer's and is cut on the left.
+    A `rendered` prompt came through a chat template, which wrote its own special tokens. It must
+    fit the context. Any other prompt gets the tokenizer's special tokens and is cut on the left.
     """
 
     max_new_tokens: int
@@ -135,8 +135,8 @@ class Processes:
 class SampleStore:
     """Append-only JSON lines of one checkpoint, a file for each process.
 
-    Memory holds where each sample lies and not its text: those of a large set are gigabytes.
-    `model` is the hash of the checkpoint and of the engine that runs it, a part of every key.
+    Memory holds the place of each sample, not its text: the texts of a large set are gigabytes.
+    The argument `model` is the hash of checkpoint and engine, a part of every key.
     """
 
     def __init__(self, folder: Path, model: str, rank: int = 0) -> None:
@@ -190,8 +190,8 @@ class SampleStore:
         found = self._places.get(self.key(wanted))
         if found is None:
             raise UserError(
-                f"{self.folder}: another process's samples are not there; output_dir must lie on "
-                "a file system that all hosts share"
+                f"{self.folder}: the samples of another process are missing; put output_dir on a "
+                "file system that all hosts share"
             )
         path, place = found
         with path.open("rb") as file:
@@ -228,7 +228,7 @@ def fill(
     missing = store.missing(wanted)
     num_stored = len(set(wanted)) - len(missing)
     if processes.is_main and num_stored and not is_logged:
-        sys.stdout.write(f"{label}: {num_stored:,} samples are there already\n")
+        sys.stdout.write(f"{label}: {num_stored:,} samples are already stored\n")
         sys.stdout.flush()
     mine = missing[processes.rank :: processes.world_size]
     if not processes.is_main:

@@ -1,8 +1,9 @@
 """The vLLM engine: completions and log-likelihoods of one checkpoint by continuous batching.
 
-Opt-in: vLLM is imported when an engine is built, in an environment of its own. Differs from the
-harness's vLLM model: every sample has its own seed and is handed over as it finishes, with its
-token count; of the checkpoint's generation config only the end-of-sequence ids count.
+vLLM is optional: it is imported when an engine is built, in an environment of its own. The engine
+differs from the harness's vLLM model. Every sample has its own seed and is passed on as it
+finishes, with its token count. Only the end-of-sequence ids of the checkpoint's generation config
+are used.
 """
 
 import json
@@ -168,8 +169,8 @@ class VllmEngine:
         if size not in known:
             self.close()
             raise UserError(
-                f"backend: vllm on a CPU cannot run {checkpoint}, whose attention heads have size "
-                f"{size} and not one of {known}; set backend: hf"
+                f"backend: vllm on a CPU cannot run {checkpoint}: its attention heads have size "
+                f"{size}, not one of {known}; set backend: hf"
             )
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
@@ -187,8 +188,8 @@ class VllmEngine:
     ) -> Iterator[tuple[int, tuple[float, bool]]]:
         """Yield `(index into pairs, (log-probability in nats, is it greedy))` as they finish.
 
-        A prompt is cut on the left. vLLM insists on room for a generated token, so the window is
-        `max_length - 1` tokens, of which the first has no log-probability.
+        A prompt is cut on the left. vLLM reserves a place for a generated token, so the window is
+        `max_length - 1` tokens. The first of them has no log-probability.
         """
         from vllm import SamplingParams
 
@@ -200,8 +201,8 @@ class VllmEngine:
             window = (prompt_ids + ids)[1 - self.max_length :]
             if len(ids) >= len(window):
                 raise UserError(
-                    f"backend: vllm's context of {self.max_length} tokens has no room for a "
-                    f"continuation of {len(ids)}; raise vllm_max_model_length, or set backend: hf"
+                    f"backend: a continuation of {len(ids)} tokens exceeds vLLM's context of "
+                    f"{self.max_length}; raise vllm_max_model_length, or set backend: hf"
                 )
             asked.append((window, scoring))
             starts.append(len(window) - len(ids))

@@ -1,9 +1,9 @@
-"""What the builders of the data sets share: columns under many names, prompts, golds, options.
+"""Functions that the builders of data sets share: columns of many names, prompts, golds, options.
 
 A builder is a function (row, problem_id, where) -> Problem, named in `registry.BUILDERS`;
 `problem_id` is `<source>-<split>-<position>`. It raises `UserError` where a column is missing or of
-a wrong type, and `Drop` where a row is to be left out: in every set for `unknown_template`, a
-prompt in a template that is not known; the builders name their other reasons.
+a wrong type, and `Drop` where a row is to be left out. Every set has the reason `unknown_template`,
+a prompt in a template that is not known. The builders name their other reasons.
 """
 
 import contextlib

@@ -3,10 +3,10 @@
 AIME (`HuggingFaceH4/aime_2024`, `Maxwell-Jia/AIME_2024`, `math-ai/aime25`): every answer is an
 integer from 0 to 999. Mirrors write it as a number, as `073` or as `336^\\circ`; the gold is `73`.
 
-GPQA (`Idavidrein/gpqa`, config `gpqa_diamond`), gated: upstream the right option has a column of
-its own, so the four are put in an order that the question alone decides: the same in every run,
-whichever copy the row comes from. AReaL's copy (`ori_question`, `options`, the letter in `answer`)
-is read as well. The gold is the letter.
+GPQA (`Idavidrein/gpqa`, config `gpqa_diamond`) is gated. Upstream the correct option has a column
+of its own. The four options are put in an order that the question alone decides, so it is the same
+in every run and for every copy of the row. AReaL's copy (`ori_question`, `options`, the letter in
+`answer`) is read as well. The gold is the letter.
 
 ARC (`allenai/ai2_arc`, config `ARC-Challenge`), three to five options: they keep their order and
 are shown as A to E; upstream labels some rows 1 to 5.
@@ -39,7 +39,7 @@ def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     text = ", ".join(built.answers)
     gold = _AIME_GOLD.fullmatch(text)
     if not gold:
-        fault = f"the gold {text!r:.80} is no integer from 0 to 999"
+        fault = f"the gold {text!r:.80} is not an integer from 0 to 999"
         raise UserError(f"{where}: answer: {fault}; fix the row")
     return replace(built, answers=(str(int(gold[1])),))
 
@@ -97,8 +97,8 @@ def check_options(options: Any, column: str, counts: range, where: str) -> None:
 def show_options(question: str, options: list[str]) -> str:
     """The question, one line `A. …` per option, and what is asked for.
 
-    How to write the answer is the system prompt's business; that it is a letter is part of the
-    question, because without it the option's text would be as good an answer.
+    The system prompt says how to write the answer. The question says that it is a letter, because
+    otherwise the option's text would be an answer too.
     """
     lines = [f"{at}. {' '.join(text.split())}" for at, text in zip(LETTERS, options, strict=False)]
     return "\n".join([question.strip(), "", *lines, "", INSTRUCTION])

@@ -1,10 +1,10 @@
 r"""Any data set of questions and answers, by the names of its columns; and a teacher's traces.
 
 `question: "{Body} {Question}"` makes the prompt of several columns instead of `prompt_key`'s one
-(docs/data.md). A prompt is text (bare, or in a chat template already) or a list of {role, content}
-or {from, value} with one user turn; the assistant's reply to it is the solution where there is no
-other, and `answer_key` may name the chat as well. A gold is text, a number, or a list of them of
-which any may match; a `\boxed{}` around all of it is taken off, and of `… #### 18` the tail counts.
+(docs/data.md). A prompt is text (bare, or already in a chat template) or a list of {role, content}
+or {from, value} with one user turn. The assistant's reply to it is the solution where there is no
+other, and `answer_key` may name the chat too. A gold is text, a number, or a list of them of which
+any may match. A `\boxed{}` around all of it is removed; in `… #### 18` the end is the gold.
 """
 
 import re

@@ -5,13 +5,12 @@
     Tuesday loses 3.                    #### 16
     How many pens?
 
-A problem's level is its number of days. As real corpora mix careful and terse solutions, a share of
-the training solutions is *hasty*: bare equations that merge several days (`14 + 5 - 3 = 16`), which
-a small model cannot read off and compute reliably. What GRPO learns on this set is above all to
-prefer the careful steps.
+A problem's level is its number of days. Real corpora mix careful and terse solutions, so a share of
+the training solutions is *hasty*: bare equations that merge several days (`14 + 5 - 3 = 16`). A
+small model cannot compute them reliably. GRPO mainly learns to prefer the careful steps.
 
 The splits are disjoint by construction: a problem's numbers (start and changes, not its wording)
-are hashed to a split, so no arithmetic chain of `test` occurs in `train`, under any name or object.
+are hashed to a split. So no arithmetic chain of `test` occurs in `train`, under any name or object.
 """
 
 import hashlib

@@ -1,10 +1,10 @@
 r"""Prompts back to bare questions: chat-template tokens and instructions on how to answer go.
 
-One prompt template is applied in one place (`pipeline.prompts`), so whatever a data set has put
-around its questions must go first. Of the sentences there is no list of known prompts: one goes if
-every word of it is about the way to answer, and if it, or one next to it, holds what no question
-says of its own: an empty box, "step by step", a tag. Thus "Give the answer as $m+n$." and "Put m+n
-in \boxed{}." stay, and so does all that is not at an end.
+`pipeline.prompts` applies one prompt template, so the text that a data set has put around its
+questions is removed first. There is no list of known prompts. A sentence at an end of the text is
+removed if all its words are about the way to answer. Besides, it, or a sentence next to it, must
+hold something that no question says: an empty box, "step by step", a tag. Thus "Give the answer as
+$m+n$." and "Put m+n in \boxed{}." stay.
 """
 
 import json

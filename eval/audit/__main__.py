@@ -4,11 +4,13 @@
     python -m eval.audit --recipe configs/grpo7b --run runs/grpo7b --data_root DIR --tokenizer bytes
     python -m eval.audit --recipe configs/grpo7b --completions outputs.jsonl
 
-Gold answers in the recipe's own completion format go through its real template, tokenizer, stop
-rules, reward and every think-aware task of its eval.yaml, and through the harness's own parsers for
-comparison; wrong answers and known tricks follow. No weights are loaded. Below 99 % for the golds,
-or where anything else is rewarded, the exit code is 2 and there is no `<run>/audit/manifest.json`,
-without which `make grpo` and `make eval` do not start. `audit.json` and `audit.txt` have all of it.
+Gold answers, written as the recipe asks for them, go through its template, tokenizer, stop rules,
+rewards and every think-aware task of its eval.yaml. The harness's own parsers read them for
+comparison. Incorrect answers and known exploits follow. No weights are loaded.
+
+The audit fails if fewer than 99 % of the golds earn the reward, if anything else is rewarded, or if
+no reward looks at correctness. Then the exit code is 2, there is no `<run>/audit/manifest.json`,
+and `make grpo` and `make eval` do not start. `audit.json` and `audit.txt` have the details.
 """
 
 import json
@@ -36,15 +38,15 @@ class AuditArguments(RecipeArguments):
 
     data_root: str | None = setting(None, "folder of their local files")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
-    tokenizer: str | None = setting(None, "path or hub id of another one; `bytes` is a stand-in")
+    tokenizer: str | None = setting(None, "path or hub id of another one; `bytes` needs no files")
     limit: int | None = setting(None, "only the first so many problems of each task")
     num_rows: int = setting(300, "at most so many of each training file")
-    num_tricked: int = setting(100, "problems of each set that all tricks are tried on")
+    num_tricked: int = setting(100, "problems of each set that all exploits are tried on")
     num_parsed: int = setting(100, "problems of each set that the harness's parsers read (slow)")
     reward_funcs: list[str] | None = setting(None, "in place of grpo.yaml's")
     reward_weights: list[float] | None = setting(None, "of these, in their order")
-    opens_gate: bool = setting(True, "a pass lets make grpo and make eval start")
-    completions: str | None = setting(None, "only show what each parser makes of this file")
+    opens_gate: bool = setting(True, "whether make grpo and make eval start after a pass")
+    completions: str | None = setting(None, "only show how each parser scores this file's rows")
 
 
 def main() -> None:
@@ -79,12 +81,14 @@ def main() -> None:
     rates = [rate for found in report["sets"].values() for rate in found["rates"].values()]
     lowest = min(rate for rate in rates if rate is not None)
     sys.stdout.write(
-        f"audit: {args.recipe} passes: at least {page.percent(lowest)} % of golds earn the reward "
-        f"in {len(report['sets'])} sets, none of {report['num_tricks']:,} wrong answers and tricks "
-        f"is; {folder}/audit.txt\n"
+        f"audit: {args.recipe} passes: at least {page.percent(lowest)} % of the golds earn the "
+        f"reward in each of {len(report['sets'])} sets, and none of {report['num_tricks']:,} "
+        f"incorrect answers and exploits does; {folder}/audit.txt\n"
     )
     if not args.opens_gate:
-        sys.stdout.write("audit: not the recipe as it is: make grpo and make eval audit it again\n")
+        sys.stdout.write(
+            "audit: ARGS changed the recipe, so make grpo and make eval audit it again\n"
+        )
 
 
 def read_eval(args: AuditArguments) -> EvalArguments:
@@ -95,13 +99,13 @@ def read_eval(args: AuditArguments) -> EvalArguments:
         if value is not None:
             argv += [f"--{key}", str(value)]
     (settings,) = parse(__doc__, EvalArguments, argv=argv)
-    # The other sets may be on the hub only: those that cannot be had are reported.
+    # The other sets may be on the hub only: those that cannot be read are reported.
     check_data(settings, [task for task in settings.tasks if task in OWN], [])
     return settings
 
 
 def audit_completions(path: str, folder: Path) -> None:
-    """Print what each parser makes of a file's completions; write it for each row to `folder`."""
+    """Print how each parser scores a file's completions; write it for each row to `folder`."""
     from eval.audit.parsers import parse_rows, read_completions
 
     quiet_evaluation()
@@ -120,23 +124,29 @@ def audit_completions(path: str, folder: Path) -> None:
 
 
 def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
-    """Whether a report of `audit_recipe` passes, and what is wrong where it does not."""
+    """Whether a report of `audit_recipe` passes, and its faults, the most serious ones first."""
     faults = []
+    if report["form_only"]:
+        faults.append(
+            f"reward_funcs: nothing rewards correctness: {', '.join(report['form_only'])} cannot "
+            "tell a correct answer from an incorrect one; add correctness_reward, or compare with "
+            "such a reward by `make control`"
+        )
     for name, found in report["sets"].items():
         for check, rate in found["rates"].items():
             least = 1.0 if check == "question" else THRESHOLD
             if rate is not None and rate < least:
                 faults.append(
                     f"{name}: {check} passes {page.percent(rate)} % of the golds "
-                    f"(at least {100 * least:.0f} % are asked for)"
+                    f"(at least {100 * least:.0f} % must pass)"
                 )
     for trick, found in report["tricks"].items():
         if found["num_paid"]:
             faults.append(f"{trick!r} is rewarded {found['num_paid']} of {found['num_rows']} times")
         if found["num_above"]:
             faults.append(
-                f"all rewards together are as high for {trick!r} as for the gold, or "
-                f"nearly, {found['num_above']} times"
+                f"the sum of all rewards is as high for {trick!r} as for the gold, or nearly, "
+                f"{found['num_above']} times"
             )
     if report["is_chance_paid"]:
         faults.append(

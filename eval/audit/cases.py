@@ -1,6 +1,6 @@
-"""What the audit pushes through: gold answers in the recipe's own form, wrong ones, known tricks.
+"""The audit's completions: gold answers in the recipe's own form, incorrect ones, known exploits.
 
-Pure functions over golds, the form of the answer and a wrong answer; no model, no harness.
+Pure functions over golds, the form of the answer and an incorrect answer; no model, no harness.
 """
 
 import re
@@ -24,8 +24,8 @@ CLOSED = f"{THINK_OPEN}\n{THOUGHT}\n{THINK_CLOSE}\n\n"
 SPARE = ("17", "-3", "1000", "A", "B")
 _NUMBER, _OPTION = re.compile(r"-?\d+(?:\.\d+)?"), re.compile("[A-J]")
 MAX_TRIES = 50
-# Each puts the gold where it must earn nothing: next to a wrong answer, or outside of the form that
-# is asked for (`box_…`). Those without a box are for `final_number`, whose readers look at prose.
+# Exploits. Each puts the gold where it must earn nothing: next to an incorrect answer, or outside
+# of the form that is asked for (`box_…`). Those without a box are for `final_number`.
 TRICKS = {
     "a wrong answer": "{closed}{box_wrong}",
     "nothing at all": "",
@@ -47,7 +47,7 @@ TRICKS = {
     "gold denied": "{closed}The answer is not {gold}.",
 }
 
-# How reasoning models end when nothing holds them to a form: each is right, and must be read.
+# How reasoning models end when no form is asked for. Each is correct, and must be read.
 ENDINGS = {
     "own form": "{box}",
     "sentence": "So the answer is ${box}$.",
@@ -56,12 +56,12 @@ ENDINGS = {
 
 
 def gold_completion(golds: Sequence[str], answer_form: str) -> str:
-    """The first gold as the recipe's own completions have it, after a short thought."""
+    """The first gold in the form of the recipe's own completions, after a short thought."""
     return build_completion(THOUGHT, golds[0], answer_form)
 
 
 def ending_completion(golds: Sequence[str], answer_form: str, ending: str) -> str:
-    """The first gold with one of `ENDINGS`; without a box there is the own form only."""
+    """The first gold with one of `ENDINGS`; a form without a box has its own ending only."""
     own = gold_completion(golds, answer_form)
     if "box" not in answer_form:
         return own
@@ -89,7 +89,7 @@ def trick_completions(golds: Sequence[str], answer_form: str, wrong: str) -> lis
     values["box_unclosed"] = (before if after else "### ") + gold
     values |= {"open": THINK_OPEN, "close": THINK_CLOSE, "closed": CLOSED}
     asked = dict(TRICKS)
-    if answer_form in BARE_FORMS:  # a thought is not asked for, so none is no trick
+    if answer_form in BARE_FORMS:  # no thought is asked for, so a gold without one is correct
         asked["no thought"] = "{box_wrong}"
     return [text.format(**values) for text in asked.values()]
 
@@ -103,10 +103,10 @@ def is_certainly_other(answer: str, golds: Sequence[str]) -> bool:
 
 
 def wrong_answers(all_golds: Sequence[Sequence[str]]) -> list[str]:
-    r"""For each problem of a set the gold of a later problem that is certainly wrong here.
+    r"""For each problem of a set the gold of a later problem that is certainly incorrect here.
 
-    Plain numbers, and options for options: a name, a letter or an expression may label the gold
-    (`\cot x = 4`).
+    Only plain numbers, and for an option another option: a name, a letter or an expression may
+    label the gold (`\cot x = 4`).
     """
     found = []
     for place, golds in enumerate(all_golds):

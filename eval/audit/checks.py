@@ -1,7 +1,7 @@
-"""The audit's checks: golds and tricks through template, tokenizer, stop rules, reward and tasks.
+"""The audit's checks: golds and exploits through template, tokenizer, stop rules, reward and tasks.
 
-Every completion takes the way of a generated one: rendered for its prompt, tokenised as SFT does,
-ended by the first end-of-sequence token, cut at the token limit, decoded as an engine does.
+Every completion is processed as a generated one. It is rendered for its prompt and tokenised as in
+SFT. It ends at the first end-of-sequence token or the token limit, and is decoded as by an engine.
 """
 
 import tempfile
@@ -30,20 +30,21 @@ from stages.arguments import GRADED
 from stages.own_code import own_files
 
 FORMAT = "think_format_reward"
-# Rewards for how an answer is written, whatever it says.
+# Rewards for the form or length of a completion, whatever its answer.
 SHAPING = (FORMAT, "soft_length_penalty", "repetition_penalty", "overlong")
-MARGIN = 0.1  # of a group's range of rewards that lies between its gold and any trick
-MAX_FAILURES = 5  # kept for each set and check, and one for each trick there
+CHANCE = "random_reward"
+MARGIN = 0.1  # of a group's range of rewards, the least between its gold and any exploit
+MAX_FAILURES = 5  # kept for each set and check, and one for each exploit there
 
 
 def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
-    """Push golds and tricks of every set through everything.
+    """Send the golds and exploits of every set through all checks.
 
     Returns:
         `sets[name] = {"num_rows", "rates": {check: share or None}, "num_gold_in_question",
         "official": {ending: {parser: share}}}`, `tricks[name] = {"num_rows", "num_paid",
-        "num_above"}` (worth as much as the gold, or nearly), `failures`, `notes`, `inputs`,
-        `num_tricks`.
+        "num_above"}` (rewarded; rewarded as much as the gold, or nearly), `failures`, `notes`,
+        `inputs`, `num_tricks`, `form_only` (see `find_form_only`).
     """
     quiet_evaluation()
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +65,8 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         "max_new_tokens": settings.max_new_tokens,
         "sets": audit.sets,
         "tricks": audit.tricks,
-        "is_chance_paid": bool(dict(recipe.rewards).get("random_reward")),
+        "is_chance_paid": bool(dict(recipe.rewards).get(CHANCE)),
+        "form_only": find_form_only(recipe.rewards),
         "num_tricks": sum(found["num_rows"] for found in audit.tricks.values()),
         "failures": audit.failures,
         "notes": audit.notes,
@@ -73,21 +75,34 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
     }
 
 
+def find_form_only(rewards: list[tuple[str, float]]) -> list[str]:
+    """The recipe's rewards where none of them can look at correctness; else nothing.
+
+    A reward of the user's own may: it is compared on golds and exploits. One with weight 0 is only
+    logged.
+    """
+    names = [name for name, weight in rewards if weight]
+    if rewards and {*names} <= {*SHAPING, CHANCE}:
+        return names or [f"{name} with weight 0" for name, _ in rewards]
+    return []
+
+
 def find_notes(
     args: Any, recipe: Recipe, settings: EvalArguments, sets: dict, skipped: dict[str, str]
 ) -> list[str]:
-    """What is worth knowing but fails no recipe, and what could not be audited."""
+    """Facts that fail no recipe, and everything that could not be audited."""
     found = []
     if recipe.grpo:
-        paid = [name for name, weight in recipe.rewards if weight]
-        if not GRADED.keys() & {*paid}:
+        names = [name for name, weight in recipe.rewards if weight]
+        if not GRADED.keys() & {*names} and not find_form_only(recipe.rewards):
             found.append(
-                f"no reward says which answers are correct; rewards: {', '.join(paid) or '-'}"
+                "only a reward of your own can look at correctness; the audit checks that golds "
+                f"earn more than exploits; rewards: {', '.join(names)}"
             )
         if recipe.grpo.final_number != settings.final_number:
             found.append("final_number differs between grpo.yaml and eval.yaml")
     if args.tokenizer:
-        found.append(f"not audited: the recipe's own tokenizer; {args.tokenizer} stood in for it")
+        found.append(f"not audited: the recipe's own tokenizer; {args.tokenizer} took its place")
     prompts = defaultdict(list)
     for name, rows in sets.items():
         messages = [message for row in rows for message in row["prompt"]]
@@ -101,7 +116,7 @@ def find_notes(
 
 @dataclass
 class Cases:
-    """One set of problems and what is pushed through for it, as a model would have written it."""
+    """One set of problems and its completions, as a model would have written them."""
 
     name: str
     rows: list[dict]
@@ -111,7 +126,7 @@ class Cases:
 
 
 class Audit:
-    """What was found so far; see `audit_recipe`."""
+    """The findings so far; see `audit_recipe`."""
 
     def __init__(self, recipe: Recipe, settings: EvalArguments, args: Any) -> None:
         self._recipe, self._settings, self._args = recipe, settings, args
@@ -124,7 +139,7 @@ class Audit:
 
     def check_set(self, name: str, rows: list[dict]) -> None:
         prompts = render_prompts(rows, self._recipe.tokenizer)
-        # SFT rows bring the very completions that will be trained on.
+        # SFT rows have the completions that will be trained on.
         golds = [
             row.get("completion") or audit_cases.gold_completion(row["answers"], row["answer_form"])
             for row in rows
@@ -158,7 +173,7 @@ class Audit:
         self.failures.append({"set": cases.name, "row": row["id"], "check": check, "fault": fault})
 
     def _check_question(self, cases: Cases) -> float:
-        """Whether no question states its own answer: that would reward reading."""
+        """Whether no question states its own answer, which a model would only have to copy."""
         found = []
         for row in cases.rows:
             stated = stated_answers(question_of(row))
@@ -193,18 +208,18 @@ class Audit:
         return ""
 
     def _check_reward(self, cases: Cases) -> float | None:
-        """Whether the recipe's rewards for right and for well-formed completions pay each gold."""
+        """Whether each gold earns the recipe's rewards for correctness and for the form."""
         if self._recipe.grpo is None:
             return None
         limit = Settings(self._recipe.config.max_completion_length or NO_LIMIT)
-        # Worked solutions: what SFT teaches may be longer than what GRPO lets a model write.
+        # Worked solutions of SFT may be longer than GRPO lets a model write.
         own = limit if cases.name != "sft_train" else Settings(NO_LIMIT)
         sent = [self._send(text, own) for text in cases.golds]
         found = [""] * len(sent)
-        paid = self._pay(cases, sent)
-        graded = [reward for reward in paid if reward in GRADED]
-        for reward in [*graded, *({FORMAT} & paid.keys())]:
-            for place, value in enumerate(paid[reward]):
+        earned = self._reward(cases, sent)
+        graded = [reward for reward in earned if reward in GRADED]
+        for reward in [*graded, *({FORMAT} & earned.keys())]:
+            for place, value in enumerate(earned[reward]):
                 if value <= 0 and not found[place]:
                     found[place] = f"{reward} is {value:g}"
                     if sent[place].cut_off:
@@ -212,27 +227,27 @@ class Audit:
         others = {}
         for trick, texts in zip(TRICKS, zip(*cases.tricks, strict=True), strict=True):
             written = [self._send(text, limit) for text in texts]
-            others[trick] = written, self._pay(cases, written)
+            others[trick] = written, self._reward(cases, written)
             for reward in graded:
                 self._count(cases, trick, written, others[trick][1][reward], "reward")
-        if {*paid} - {*SHAPING}:
-            self._compare(cases, found, sent, paid, others)
+        if {*earned} - {*SHAPING}:
+            self._compare(cases, found, sent, earned, others)
         rate = self._rate(cases, "reward", found)
         return rate if graded else None
 
     def _compare(
-        self, cases: Cases, found: list[str], sent: list[Completion], paid: dict, others: dict
+        self, cases: Cases, found: list[str], sent: list[Completion], earned: dict, others: dict
     ) -> None:
-        """Hold each gold against its tricks by what GRPO compares: the sum of all rewards."""
+        """Compare each gold with its exploits by the sum of all rewards, as GRPO does."""
         weights = dict(self._recipe.rewards)
 
-        def total(paid: dict[str, list[float]], place: int) -> float:
-            return sum(values[place] for reward, values in paid.items() if weights[reward])
+        def total(earned: dict[str, list[float]], place: int) -> float:
+            return sum(values[place] for reward, values in earned.items() if weights[reward])
 
         for place, row in enumerate(cases.rows[: len(cases.tricks)]):
             if found[place] or sent[place].cut_off:
-                continue  # appears as such
-            gold = total(paid, place)
+                continue  # reported already
+            gold = total(earned, place)
             sums = {
                 trick: total(values, place)
                 for trick, (written, values) in others.items()
@@ -243,13 +258,14 @@ class Audit:
                 if gold - value <= margin:
                     self.tricks[trick]["num_above"] += 1
                     if self.tricks[trick]["num_above"] == 1:
-                        text = f"{trick!r} is worth {value:g}, the gold {gold:g} (all rewards)"
+                        text = f"{trick!r} earns {value:g}, the gold {gold:g} (sum of all rewards)"
                         self._fail(cases, row, "reward", text)
 
-    def _pay(self, cases: Cases, completions: list[Completion]) -> dict[str, list[float]]:
-        """`{reward: its value for each completion}`, but of those that cannot be run here.
+    def _reward(self, cases: Cases, completions: list[Completion]) -> dict[str, list[float]]:
+        """`{reward: its value for each completion}`, without rewards that cannot be run here.
 
-        Times its weight, as a negative one rewards the opposite; 0 only has it logged.
+        Values are times the weight, as a negative one rewards the opposite. A reward with weight 0
+        is only logged, and counts with weight 1 here.
         """
         from stages.rewards import build_rewards, reward_columns
 
@@ -269,28 +285,28 @@ class Audit:
             "log_metric": lambda name, value: None,
             "log_extra": lambda name, values: None,
         }
-        paid = {}
+        earned = {}
         for (name, weight), function in zip(self._recipe.rewards, functions, strict=True):
             try:
-                paid[name] = [(weight or 1.0) * value for value in function(**batch)]
-            except Exception as error:  # anybody's function; it may need a trainer
+                earned[name] = [(weight or 1.0) * value for value in function(**batch)]
+            except Exception as error:  # a user's function; it may need a trainer
                 if name in (*GRADED, *SHAPING):
                     raise
                 note = f"not audited: {name}: {type(error).__name__}: {error}"
                 if note not in self.notes:
                     self.notes.append(note)
-        return paid
+        return earned
 
     def _count(
-        self, cases: Cases, trick: str, texts: list[Completion], paid: Iterable[float], check: str
+        self, cases: Cases, trick: str, texts: list[Completion], earned: Iterable[float], check: str
     ) -> None:
-        """Count the rewards of a trick; where it was cut off it is no longer the trick."""
+        """Count the rewards of an exploit; one that was cut off is no longer the exploit."""
         tried = [
             (row, text, value > 0)
-            for row, text, value in zip(cases.rows, texts, paid, strict=False)
+            for row, text, value in zip(cases.rows, texts, earned, strict=False)
             if not text.cut_off
         ]
-        won = [(row, text) for row, text, is_paid in tried if is_paid]
+        won = [(row, text) for row, text, is_rewarded in tried if is_rewarded]
         self.tricks[trick]["num_rows"] += len(tried)
         self.tricks[trick]["num_paid"] += len(won)
         for row, text in won[:1]:
@@ -344,7 +360,7 @@ class Audit:
             if unscored:
                 self.notes.append(
                     f"{cases.name}: {len(unscored)} golds are too much for the harness's own "
-                    "parsers, which count them as not read, the first in row "
+                    "parsers, which count them as incorrect, the first in row "
                     f"{rows[unscored[0]]['id']}"
                 )
         return found

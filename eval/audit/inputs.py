@@ -1,7 +1,7 @@
-"""What the audit needs of a recipe: its stages' settings, tokenizer and problems.
+"""The audit's view of a recipe: its stages' settings, tokenizer and problems.
 
-No weights: the tokenizer is that of the finished SFT, else loaded as SFT loads it; saved as SFT
-saves it, and loaded again as evaluation does.
+No weights are loaded. The tokenizer is that of the finished SFT, else the one that SFT loads. It is
+saved as SFT saves it, and loaded again as evaluation loads it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ NO_LIMIT = 1 << 30  # tokens
 
 @dataclass
 class Recipe:
-    """What the audit needs of a recipe's other stages; None where it lacks a stage."""
+    """Settings of a recipe's other stages; None where it lacks a stage."""
 
     tokenizer: Any
     model: str  # whose tokenizer it is
@@ -37,7 +37,9 @@ class Recipe:
 
     @property
     def rewards(self) -> list[tuple[str, float]]:
-        """(name, weight) of GRPO's rewards."""
+        """(name, weight) of GRPO's rewards; none of a recipe without GRPO."""
+        if self.grpo is None:
+            return []
         names = self.grpo.reward_funcs
         weights = self.config.reward_weights or [1.0] * len(names)
         return list(zip(names, weights, strict=True))
@@ -112,14 +114,14 @@ def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
         return training.load_tokenizer(model, config, template and load_template(template))
     except UserError as error:
         raise UserError(
-            f"{error}; --tokenizer takes another path, or `bytes` for a stand-in (make: TOKENIZER=)"
+            f"{error}; set --tokenizer to another path, or to `bytes` (make: TOKENIZER=bytes)"
         ) from error
 
 
 def collect_sets(
     recipe: Recipe, settings: EvalArguments, num_rows: int
 ) -> tuple[dict[str, list[dict]], dict[str, str]]:
-    """The rows to audit, `{set: rows}`, and `{set: why it could not be had}`.
+    """The rows to audit, `{set: rows}`, and `{set: why it could not be read}`.
 
     The stages' own files give at most `num_rows` rows, chosen by a fixed seed; tasks give all. The
     further golds of rows that accept several are a set of their own.

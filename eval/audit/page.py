@@ -17,7 +17,7 @@ RATES = ("question", "template", "reward", "think-aware task")
 
 
 def percent(share: float | None) -> str:
-    """A share in per cent, rounded down: only all of them are 100, and 98.99 is not 99."""
+    """A share in per cent, rounded down: 100 means all of them, and 98.99 is not 99."""
     if share is None:
         return "-"
     # Shares are quotients: 0.29 * 1000 is a little below 290.
@@ -32,24 +32,27 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
         [name, f"{found['num_rows']:,}", *map(percent, found["rates"].values())]
         for name, found in sets.items()
     ]
-    read = [
+    scored = [
         {"set": name, "ending": ending} | {parser: percent(share) for parser, share in one.items()}
         for name, found in sets.items()
         for ending, one in found["official"].items()
     ]
-    paid = [
+    rewarded = [
         [name, f"{found['num_rows']:,}", str(found["num_paid"])]
         for name, found in tricks.items()
         if found["num_paid"]
     ]
-    parsers = [*read[0]] if read else []
+    parsers = [*scored[0]] if scored else []
     tables = {
-        "Golds that pass, %": (["set", "golds", *RATES], golds),
-        "Right answers that our parser and the harness's own read, %": (
+        "Gold answers that pass, %": (["set", "golds", *RATES], golds),
+        "Correct answers that our parser and the harness's own count, %": (
             parsers,
-            [[*one.values()] for one in read],
+            [[*one.values()] for one in scored],
         ),
-        "Incorrect answers and tricks that are rewarded": (["trick", "tried", "rewarded"], paid),
+        "Incorrect answers and exploits that are rewarded": (
+            ["exploit", "tried", "rewarded"],
+            rewarded,
+        ),
     }
     for title, (header, rows) in tables.items():
         if rows:
@@ -82,7 +85,7 @@ def write(report: dict[str, Any], path: str) -> None:
 
 
 def show_parsed(path: str, found: list[dict[str, Any]]) -> None:
-    """Print what each parser makes of a file's completions; `found` is of `parse_rows`."""
+    """Print how each parser scores a file's completions; `found` is of `parse_rows`."""
     scores = {
         "ours, in a box": [one["verdict"] == "right" for one in found],
         "ours, lenient": [one["lenient"] == "right" for one in found],
@@ -97,11 +100,12 @@ def show_parsed(path: str, found: list[dict[str, Any]]) -> None:
         table.append([name, f"{sum(values):,}", *map(percent, shares)])
     console = Console(highlight=False)
     console.out(f"{len(found):,} completions of {path}", highlight=False)
-    print_table(console, "", ["parser", "reads as right", "%", "of the readable ones, %"], table)
+    header = ["parser", "counted as correct", "%", "of those correct by the lenient reader, %"]
+    print_table(console, "", header, table)
     stopped = [one["where"] for one in found if one["stopped"]]
     if stopped:
         console.out(
-            f"{len(stopped):,} rows are too much for a parser of the harness, and count as not "
-            f"read, the first {stopped[0]}",
+            f"{len(stopped):,} rows are too much for a parser of the harness and count as "
+            f"incorrect, the first {stopped[0]}",
             highlight=False,
         )

@@ -1,8 +1,8 @@
-"""What the harness's own parsers make of completions: of the audit's, or of a file of anybody's.
+"""How the harness's own parsers score completions: those of the audit, or of a user's file.
 
-The completions are handed to the official tasks as if a model had just written them; the golds are
-put into the shape of the tasks' data. Only stop strings and token limit act on the text, and
-`eval.harness.suite.protect` keeps the parsers from hanging on it.
+The official tasks get the completions as if a model had just written them, and the golds in the
+shape of the tasks' data. Only stop strings and the token limit change the text.
+`eval.harness.suite.protect` keeps the parsers from hanging.
 """
 
 import json
@@ -46,9 +46,9 @@ MAX_GOLD = 10_000  # characters; the harness normalises golds in quadratic time,
 
 
 class ScriptedLM(LM):
-    """Says what it is given: `say(doc_id, turn)` is the completion number `turn` of a problem.
+    """Writes given texts: `say(doc_id, turn)` is the completion number `turn` of a problem.
 
-    The task's stop strings and token limit act on it as they would on a model's.
+    The task's stop strings and token limit act on it as on a model's text.
     """
 
     def __init__(self, say: Callable[[int, int], str], cut: Any) -> None:
@@ -88,11 +88,11 @@ def run_scripted(
 def parse_officially(
     golds: Sequence[str], completions: Sequence[str], cut: Any
 ) -> tuple[dict[str, list[bool]], list[int]]:
-    """What the harness's parsers make of completions, whose stop rules are `cut`.
+    """How the harness's parsers score completions, whose stop rules are `cut`.
 
     Returns:
-        For each of `PARSERS` whether it scores each completion, and the places of the completions
-        on which one of them had to be stopped, or whose gold the harness cannot read: unscored.
+        For each of `PARSERS` whether it scores each completion. And the places of unscored
+        completions: a parser was stopped on them, or the harness cannot read their gold.
     """
     unfit = {place for place, gold in enumerate(golds) if not _fits(gold)}
     with tempfile.TemporaryDirectory() as folder:
@@ -127,7 +127,7 @@ def _fits(gold: str) -> bool:
         gold.encode()  # half of a surrogate pair cannot be written
         boxed = minerva.last_boxed_only_string(_boxed(gold))
         minerva.normalize_final_answer(minerva.remove_boxed(boxed))
-    # The harness takes the golds of its data on trust: unbalanced braces end in one of these.
+    # The harness does not check the golds of its data: unbalanced braces raise one of these.
     except (UnicodeEncodeError, AssertionError, TypeError, IndexError):
         return False
     return True
@@ -139,8 +139,8 @@ def _fits(gold: str) -> bool:
 def read_completions(path: str) -> Iterator[dict[str, Any]]:
     """Rows of `where, completion, golds, prefilled` from JSON lines, JSON or parquet.
 
-    A row has a `completion` and its `gold`: a text, a number or a list of which any may match. A
-    `prompt` that ends with `<think>` has opened the thought.
+    A row has a `completion` and its `gold`: a text, a number, or a list of which any may match. A
+    `prompt` that ends with `<think>` opens the thought.
 
     Raises:
         UserError: a row lacks a completion or a gold.
@@ -157,10 +157,10 @@ def read_completions(path: str) -> Iterator[dict[str, Any]]:
 
 
 def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:
-    """For each row of `read_completions` what everybody makes of it.
+    """The verdicts of all parsers on each row of `read_completions`.
 
-    `where`, `gold`, our `verdict`, our `lenient` one, `stopped` (whether a parser of the harness
-    had to be, or could not read the gold), and for each of `PARSERS` whether it scores it.
+    `where`, `gold`, our `verdict`, our `lenient` one, and for each of `PARSERS` whether it scores
+    the row. `stopped`: a parser of the harness was stopped, or could not read the gold.
     """
     completions, golds = [row["completion"] for row in rows], [row["golds"] for row in rows]
     official, stopped = parse_officially(

@@ -1,7 +1,7 @@
-"""Metrics: what became of each completion, the numbers of one problem, and how sure a mean is.
+"""Metrics: the outcome of each completion, the numbers of one problem, intervals of means.
 
 A record is a graded completion: `completion, verdict, prediction, well_formed, cut_off, num_tokens`
-and `lenient`, the worth of its lenient reading. Pure functions; no model, no harness.
+and `lenient`, the verdict on its lenient reading. Pure functions; no model, no harness.
 """
 
 import math
@@ -12,25 +12,19 @@ from statistics import NormalDist
 from grading.equivalence.compare import is_same_value
 from pipeline.prompts import THINK_CLOSE, THINK_OPEN
 
-# "right": the parser at hand scored it. "unread": the right answer is there after a closed thought,
-# but not in the form that is read; "unclosed": it is there, but no thought was closed. "no answer":
-# nothing is there that even a patient reader could take for one.
+# "right": the parser in use counts it. "unread": the correct answer follows a closed thought, but
+# not in the form that is read. "unclosed": it is there, but no thought was closed. "no answer":
+# even a lenient reader finds none.
 OUTCOMES = ("right", "wrong", "unread", "unclosed", "no answer", "cut off")
-# Of each outcome but "right": the model could not do the problem, it could but did not say so in
-# the form that is read, or its tokens ran out.
-CAUSES = {
-    "ability": ("wrong",),
-    "format": ("unread", "unclosed", "no answer"),
-    "truncation": ("cut off",),
-}
-MAX_CLASSES = 16  # that a wrong answer is compared with when votes are counted
+MAX_CLASSES = 16  # that an incorrect answer is compared with when votes are counted
 
 
 def outcome(record: dict, is_right: bool) -> str:
-    """What became of a completion; one of `OUTCOMES`.
+    """The outcome of a completion; one of `OUTCOMES`.
 
-    `is_right` is the verdict of the parser at hand, ours or an official task's. What it counts is
-    right although it was cut off after its answer; what our grader calls wrong is wrong.
+    `is_right` is the verdict of the parser in use, ours or an official task's. A completion that it
+    counts is "right", even if it was cut off after its answer. What our grader calls wrong is
+    "wrong".
     """
     if is_right:
         return "right"
@@ -46,7 +40,7 @@ def outcome(record: dict, is_right: bool) -> str:
 
 
 def is_answer_right(record: dict) -> bool:
-    """Whether the right answer is there, in the asked form or in any other."""
+    """Whether the correct answer is there, in the asked form or in any other."""
     return record["verdict"] == "right" or record["lenient"] == "right"
 
 
@@ -60,7 +54,7 @@ def outcome_rates(rows: Sequence[dict]) -> dict[str, float]:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Probability that at least one of k completions, drawn from n without replacement, is right.
+    """Probability that at least one of k completions, drawn from n without replacement, is correct.
 
         pass@k = 1 - C(n - c, k) / C(n, k)
 
@@ -76,13 +70,13 @@ def pass_sizes(k: int) -> list[int]:
 
 
 def majority_at_k(records: Sequence[dict]) -> float:
-    """maj@k of one problem: whether the most frequent answer is right (self-consistency).
+    """maj@k of one problem: whether the most frequent answer is correct (self-consistency).
 
     Wang et al. 2022 (arXiv:2203.11171), without weights. A completion votes for its prediction; one
-    without abstains. The right ones are one class; wrong ones are grouped by text, then by value,
-    each text, the most frequent first, with the first `MAX_CLASSES` classes only, and not at all
-    unless they could reach the right ones. Where classes tie, the result is the share of right ones
-    among them: the expected value of a tie broken at random.
+    without a prediction abstains. The correct ones are one class. Incorrect ones are grouped by
+    text, then by value: each text, the most frequent first, is compared with the first
+    `MAX_CLASSES` classes. They are not compared where they are too few to win. Where classes tie,
+    the result is the share of correct ones among them, the expected value of a random tie-break.
     """
     right = sum(record["verdict"] == "right" for record in records)
     wrong = [
@@ -115,8 +109,8 @@ def _class_sizes(votes: Sequence[str]) -> list[int]:
 def sampled_metrics(records: Sequence[dict]) -> dict[str, float]:
     """Metrics of the k sampled completions of one problem, named as in "avg@4".
 
-    `avg@k` (mean correctness), `pass@j` for the j of `pass_sizes(k)`, `maj@k`, and what
-    `greedy_metrics` has besides its score.
+    `avg@k` (mean accuracy), `pass@j` for the j of `pass_sizes(k)`, `maj@k`, and those of
+    `greedy_metrics` besides `accuracy`.
     """
     k = len(records)
     right = sum(record["verdict"] == "right" for record in records)
@@ -148,9 +142,9 @@ def _common_metrics(records: Sequence[dict]) -> dict[str, float]:
     }
 
 
-# How sure a mean over problems is. The problem is the unit: the k samples of one problem are not
-# independent, so they are averaged first. With problems as clusters of equal size that is the
-# clustered standard error (Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640).
+# How sure a mean over problems is. The k samples of one problem are not independent, so they are
+# averaged first. With problems as clusters of equal size that is the clustered standard error
+# (Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640).
 
 
 def problem_means(values: Iterable[tuple[Hashable, float]]) -> dict[Hashable, float]:
@@ -171,7 +165,7 @@ def student_t(df: int) -> float:
 
 
 def unseen_share(n: int, sides: int = 1) -> float:
-    """Upper 95 % bound of the share of problems of a kind that none of n has shown.
+    """Upper 95 % bound of the share of problems of a kind of which n problems showed none.
 
     (1 - share)^n = 0.05        3 / n for many (Hanley and Lippman-Hand 1983); sides 2: 97.5 %
     """
@@ -184,10 +178,10 @@ def mean_interval(
     """Mean over problems with its standard error and its 95 % interval within `bounds`, if any.
 
     The standard error is s / sqrt(n), s with Bessel's n - 1. The interval is Student's t around the
-    n values and two more, the least and the greatest of them: "plus two" of Agresti and Coull 1998
-    for values of any kind, as n few values show too little of a skewed or rare one. Where all are
-    equal it reaches as far as `unseen_share` of problems at a bound would move the mean. At n = 30
-    it covers 88 to 100 % (docs/evaluation.md). One problem has no interval.
+    n values and two more, the least and the greatest of them. This is "plus two" of Agresti and
+    Coull 1998 for values of any kind: few values show too little of a skewed or rare one. Where all
+    values are equal, it reaches as far as `unseen_share` of problems at a bound would move the
+    mean. At n = 30 it covers 88 to 100 % (docs/evaluation.md). One problem has no interval.
     """
     n, mean = len(values), math.fsum(values) / len(values)
     if n == 1:
@@ -205,33 +199,3 @@ def mean_interval(
         half = student_t(n - 1) * math.sqrt(spread)
         low, high = max(middle - half, bounds[0]), min(middle + half, bounds[1])
     return {"value": mean, "stderr": stderr, "low": low, "high": high, "n": n}
-
-
-def split_change(before_rows: Sequence[dict], after_rows: Sequence[dict]) -> dict[str, dict]:
-    """The change of the score from one checkpoint to another, split into the causes.
-
-    The shares of right, ability, format and truncation sum to 1 for each problem, therefore
-
-        score_after - score_before = - sum over causes of (share_after - share_before)
-
-    and a part is positive where fewer completions are lost to its cause. Each part is the mean of
-    paired differences over problems, the k samples of a problem averaged first. Pairing takes the
-    problems' own difficulty out: the error is that of the differences (Miller 2024, section 4.2).
-
-    Returns:
-        `{"score" | "ability" | "format" | "truncation": mean_interval}`.
-    """
-
-    def means(rows: Sequence[dict], outcomes: tuple[str, ...]) -> dict:
-        return problem_means(
-            ((row["source"], row["id"]), float(row["outcome"] in outcomes)) for row in rows
-        )
-
-    found = {}
-    for name, outcomes in {"score": ("right",), **CAUSES}.items():
-        less, more = means(before_rows, outcomes), means(after_rows, outcomes)
-        if name != "score":
-            less, more = more, less
-        differences = [more[problem] - less[problem] for problem in less]
-        found[name] = mean_interval(differences, bounds=(-1.0, 1.0))
-    return found

@@ -1,8 +1,8 @@
 """Scores: completions graded, a row for each, and every task's metrics.
 
-The verdict is the reward's verdict: `grade_rollouts`. A lenient reading of a completion that is
-not right decides no score: it tells a wrong answer from one that could not be read. For an official
-task the harness's own verdicts decide the score, and ours are for the diagnosis.
+The verdict is the reward's verdict: `grade_rollouts`. Completions that are not correct are read
+leniently, too. That decides no score: it tells an incorrect answer from one that was not read. In
+an official task the harness's own verdicts decide the score, and ours are for the diagnosis.
 """
 
 from collections import defaultdict
@@ -53,7 +53,7 @@ def grade_completions(
     question: str | None,
     final_number: bool,
 ) -> list[dict[str, Any]]:
-    """Grade the completions of one problem, of whose `golds` any may match: a record for each."""
+    """Grade the completions of one problem, a record for each; any of `golds` may match."""
     texts = [str(completion) for completion in completions]
     num, think_prefilled = len(texts), prefills_think(prompt)
     form = {"think_prefilled": think_prefilled, "final_number": final_number}
@@ -162,14 +162,14 @@ def official_rows(
 
 
 def _diagnose(row: dict, completion: Any, final_number: bool) -> dict:
-    """What the project's grader makes of an official task's completion; nothing of an option."""
+    """The verdict of our grader on an official task's completion; none on a chosen option."""
     is_right = row["score"] == 1
     if isinstance(completion, tuple):  # a log-likelihood: nothing was written
         return {"completion": None, "outcome": "right" if is_right else "wrong"}
     known = row["gold"], "box", row["question"]
     (record,) = grade_completions(row["prompt"], [completion], *known, final_number)
     found = outcome(record, is_right=is_right)
-    # A few-shot prompt asks for no thought: what is missing is not `</think>` but a parser's eye.
+    # A few-shot prompt asks for no thought, so a missing `</think>` is no fault.
     if found == "unclosed" and THINK_OPEN not in record["completion"]:
         found = "unread"
     return record | {"outcome": found}

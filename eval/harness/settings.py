@@ -37,6 +37,7 @@ class EvalArguments(SamplingArguments):
     data_root: str | None = setting(None, "folder of the other tasks' local files; else the hub")
     prompt: str = setting("none", f"of the other tasks: {', '.join(PROMPTS)}")
     answer_form: str | None = setting(None, f"{' or '.join(ANSWER_FORMS)}; else the prompt's")
+    num_samples: int = setting(4, "samples of each problem, beside a greedy one; 0: that alone")
     temperature: float = setting(0.7, "of the samples")
     top_p: float = setting(0.95, "of the samples")
 

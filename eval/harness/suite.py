@@ -35,8 +35,8 @@ COLUMNS = ("id", "source", "level", "prompt", "question", "answers", "answer_for
 KINDS = {"id": str, "source": str, "level": int | float, "question": str}  # or null
 # The harness's folders that hold the official tasks: reading all of its folders takes ten seconds.
 HARNESS_FOLDERS = ("gsm8k", "minerva_math", "hendrycks_math", "arc", "gpqa")
-# Of the harness's parsers. Above the sum of the harness's own limits for one completion: what those
-# decide is left to them.
+# Of the harness's parsers. Above the sum of the harness's own limits for one completion, so that
+# those come first.
 TIMEOUT_SECONDS = 30.0
 MEMORY_BYTES = 3 << 30
 # The harness's regular expressions take quadratic time on an answer, in its process; no benchmark
@@ -119,7 +119,7 @@ def render_prompts(rows: list[dict], tokenizer: Any) -> list[str]:
     """The text of each row's prompt.
 
     Raises:
-        UserError: there is no template, or it refuses the messages, as some do any system message.
+        UserError: there is no template, or it refuses the messages; some refuse a system message.
     """
     from jinja2 import TemplateError
 
@@ -237,11 +237,11 @@ def load_official_tasks(
 def protect(tasks: dict[str, Any]) -> list[dict]:
     """Make the harness's tasks `{name: task}`, in place, safe for any completion.
 
-    The official MATH-500 tasks hand what a model wrote to sympy. The harness's own time limits are
-    signals, which long stretches of C code do not hear, and it has none for memory: their parsers
-    run in a child process with limits. The others are regular expressions; too long a text is 0.
-    Returns a list that the scoring fills with the rows (`doc`) on which a parser had to be stopped,
-    once for each task. They score 0, as those do that the harness gives up.
+    The official MATH-500 tasks hand a model's text to sympy. The harness's time limits are signals,
+    which long C code does not hear, and it has no limit for memory. Their parsers therefore run in
+    a child process with limits. The others are regular expressions; too long a text scores 0.
+    Returns a list that the scoring fills with the rows (`doc`) on which a parser was stopped, once
+    for each task. They score 0, as those do on which the harness gives up.
     """
     stopped: list[dict] = []
 

@@ -1,13 +1,14 @@
-"""Write the report of a run: what each stage changed, how sure that is, and what to doubt.
+"""Write the report of a run: the change by each stage, its uncertainty, and warnings.
 
     python -m eval.report --config configs/tiny-cpu/eval.yaml [--run_dir runs/tiny-cpu]
 
-Shares evaluation's YAML for the folders and the title; what was evaluated, and how, is read from
-evaluation's folder and from what the stages left in the folders of the local checkpoints and next
-to them: `trainer_state.json`, `manifest.json`. Results of checkpoints that have changed are
-refused. Writes to `report_dir`: `report.html`, one page that needs nothing else;
-`completions.html`, which shows completions (`eval.report.browse`); `report.json` with every number;
-and, last, `manifest.json`. The card of each model that a stage made gets its scores.
+Takes the folders and the title from evaluation's YAML. Everything else comes from evaluation's
+folder, and from `trainer_state.json` and `manifest.json` of the checkpoints' stages. Refuses the
+results of checkpoints that have changed since.
+
+Writes to `report_dir`: `report.html`, one page that needs nothing else; `completions.html`, which
+shows completions (`eval.report.browse`); `report.json` with every number; and, last,
+`manifest.json`. The model card of each checkpoint that a stage made gets its scores.
 """
 
 import json
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 def find_examples(results: dict[str, numbers.Result]) -> tuple[list[dict], list[dict]]:
-    """Right completions of the last checkpoint that an official parser does not read, and flips."""
+    """Correct completions of the last checkpoint that an official parser misses, and flips."""
     both = dict(list(results.items())[-2:])
     *_, (name, last) = both.items()
     unread = numbers.find_unread(last.rows)
@@ -82,14 +83,14 @@ def read_stages(output_dir: str, evaluated: dict, checkpoints: dict[str, str]) -
     others = {}
     for name in ("data", "audit", "difficulty"):  # which make no checkpoint
         found = [manifest.read(run.parent / name) for run in runs]
-        # A folder of that name may be anything.
+        # A folder of that name need not be ours.
         others[name] = next((one for one in found if one and one.get("stage") == name), None)
     if test_file := evaluated.get("test_file"):
         others["data"] = manifest.read(Path(test_file).parent) or others["data"]
     stages = {name: others[name] for name in ("data", "audit")}
     for name, folder in folders.items():
         found = manifest.read(folder)
-        if found and found.get("stage") == "grpo":  # which learns from the problems so sorted
+        if found and found.get("stage") == "grpo":  # which trains on the problems sorted so
             stages["difficulty"] = others["difficulty"]
         stages[name] = found
     stages.setdefault("difficulty", others["difficulty"])
@@ -97,7 +98,7 @@ def read_stages(output_dir: str, evaluated: dict, checkpoints: dict[str, str]) -
 
 
 def read_left(file: Path, remedy: str) -> Any:
-    """The content of a JSON file that a stage has left; None where there is none."""
+    """The content of a JSON file that a stage wrote; None where there is none."""
     if not file.is_file():
         return None
     try:
@@ -107,7 +108,7 @@ def read_left(file: Path, remedy: str) -> Any:
 
 
 def read_curves(checkpoints: dict[str, str]) -> dict[str, list[plots.Panel]]:
-    """`{checkpoint: panels}` of those that a trainer left its log with; refuses a damaged one."""
+    """`{checkpoint: panels}` of those with a trainer's log; refuses a damaged one."""
     found = {}
     for name, path in checkpoints.items():
         if state := read_left(card.find_maker(path) / STATE, "the stage"):

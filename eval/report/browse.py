@@ -1,4 +1,4 @@
-"""Browse completions of a run, finished or still going on: one page with filters.
+"""Browse completions of a run, finished or still running: one page with filters.
 
     python -m eval.report.browse --run runs/tiny-cpu
 
@@ -48,7 +48,7 @@ def main() -> None:
     files = find_files(run)
     if not files:
         raise UserError(
-            f"{run}: holds no completions; `log_completions: true` in grpo.yaml (with "
+            f"{run}: has no completions; `log_completions: true` in grpo.yaml (with "
             "`num_completions_to_print: 0`) logs those of training, `make eval` writes its own"
         )
     shown, total = write(run / PAGE, files, run.resolve().name)
@@ -59,7 +59,7 @@ def main() -> None:
 def find_files(run: Path) -> dict[Path, str]:
     """`{file: name of its stage or checkpoint}`; of a long training every n-th file, and the last.
 
-    Looked for in the folder, in its stages, and a level below, where evaluation and sweeps write.
+    Looks in the folder, in its stages, and one level below, where evaluation and sweeps write.
     """
     found = {}
     for above in ("", "*/", "*/*/"):
@@ -89,7 +89,7 @@ def write(path: Path, files: dict[Path, str], title: str) -> tuple[int, int]:
         rows += [describe(one | text, limit) for one, text in zip(entries, texts, strict=True)]
     summary = f"{len(rows):,} of {len(index):,} completions"
     if len(rows) < len(index):
-        summary += ", drawn by lot in equal parts from files and verdicts: counts are no rates"
+        summary += ", drawn at random in equal numbers from files and verdicts: counts are no rates"
     report = {"title": f"Completions of {title}", "summary": f"{summary}.", "warnings": []}
     with open_whole(path) as file:
         file.write(render("browse", report=report, rows=finite(rows)))
@@ -119,16 +119,16 @@ def read_index(file: Path, name: str) -> Iterator[dict[str, Any]]:
 
 
 def choose(index: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Up to `MAX_SHOWN` entries, by lot, in turn of every file, task, mode and verdict."""
+    """Up to `MAX_SHOWN` random entries, in turn of every file, task, mode and verdict."""
 
-    def lot(entry: dict[str, Any]) -> str:
+    def draw(entry: dict[str, Any]) -> str:
         key = f"{entry['from']}/{entry['file'].name}/{entry['place']}"
         return hashlib.sha256(key.encode()).hexdigest()
 
     groups: dict[tuple, list] = defaultdict(list)
     for at, entry in enumerate(index):
         kind = (entry["file"], *(entry.get(key) for key in ("task", "mode", "verdict")))
-        groups[kind].append((lot(entry), at))
+        groups[kind].append((draw(entry), at))
     turns = [(turn, *one) for found in groups.values() for turn, one in enumerate(sorted(found))]
     return [index[at] for at in sorted(at for *_, at in sorted(turns)[:MAX_SHOWN])]
 
@@ -148,7 +148,7 @@ def as_text(value: Any) -> str:
 
 
 def describe(row: dict[str, Any], limit: int) -> dict[str, Any]:
-    """What the page knows of a completion: texts cleaned, each of at most `limit` characters."""
+    """A completion's row on the page: texts cleaned, each of at most `limit` characters."""
     texts = {key: as_text(row[key]) for key in TEXTS}
     others = row.keys() - {"file", "place", "from", "step", "verdict", *TEXTS}
     facts = {key: row[key] for key in row if key in others and row[key] is not None}

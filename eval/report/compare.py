@@ -2,10 +2,10 @@
 
     python -m eval.report.compare --runs runs/a runs/b [--out runs/compare]
 
-A run is a folder with an evaluation, of which the last checkpoint is compared; a folder with
-`seed-0/`, `seed-1/`, … is one run of several seeds: a problem's score is its mean over them. The
-first run is what the others are held against. Writes `compare.html`, which needs nothing else, and
-`compare.json` to `out`.
+A run is a folder with an evaluation; its last checkpoint is compared. A folder with `seed-0/`,
+`seed-1/`, … is one run of several seeds, and a problem's score is its mean over them. The others
+are compared with the first run. Writes `compare.html`, which needs nothing else, and `compare.json`
+to `out`.
 """
 
 import os
@@ -36,7 +36,7 @@ class CompareArguments:
 
 @dataclass
 class Run:
-    """One evaluated run, or a seed of one: its last checkpoint's results, what stages have left."""
+    """One evaluated run, or a seed of one: the last checkpoint's results, curves and settings."""
 
     folder: Path
     result: numbers.Result
@@ -85,10 +85,10 @@ def find_runs(entries: Iterable[str]) -> dict[str, list[Path]]:
             if one in found[run]:
                 raise UserError(f"runs: {entry} occurs twice; remove one")
             found[run].append(one)
-    if len(found) == 1:  # seeds of one run are held against each other
+    if len(found) == 1:  # seeds of one run are compared with each other
         found = {folder: [folder] for folders in found.values() for folder in folders}
     if len(found) < 2:
-        raise UserError("runs: one run is nothing to compare; give two, or a folder of seeds")
+        raise UserError("runs: one run has nothing to compare with; give two, or a folder of seeds")
     shared = os.path.commonpath([folder.parent for folder in found])
     return {os.path.relpath(folder, shared): folders for folder, folders in found.items()}
 

@@ -1,10 +1,10 @@
-"""One page on a built data folder: what became of every row, and what the files are made of.
+"""One page on a built data folder: why each row was kept or dropped, and the files' contents.
 
     python -m eval.report.data_report --data runs/tiny-cpu/data
 
-Reads the manifest, data files and logs that `data_prep.build` left in the folder. Writes to
-`<run>/data-report`: `data-report.html`, one page that needs nothing else; `data-report.json`, its
-numbers; and, last, `manifest.json`.
+Reads the manifest, data files and logs of `data_prep.build`. Writes to `<run>/data-report`:
+`data-report.html`, one page that needs nothing else; `data-report.json`, its numbers; and, last,
+`manifest.json`.
 """
 
 import random
@@ -37,7 +37,7 @@ NUM_MEASURED = 10_000  # rows of a file: tokenizing all of a large one would tak
 NUM_SAMPLES = 5  # rows shown of each file and drop reason
 NUM_KEPT = 3  # rows shown of each file
 NUM_PAIRS = 20
-KINDS = ("rows", "source", "subject", "level", "difficulty")  # of what files are made of
+KINDS = ("rows", "source", "subject", "level", "difficulty")  # of the mix of a file
 MAX_SHOWN = 15  # sources, subjects or levels of a file
 MAX_LOST = 0.5  # share of a source's rows
 NOT_CHECKED = "not checked: "  # as the builder begins its reason
@@ -117,7 +117,7 @@ def describe_file(name: str, build: dict[str, Any]) -> dict[str, Any]:
 
 
 def name_sources(sources: list[dict[str, Any]]) -> list[str]:
-    """What tells the sources of a file apart: their names, else files too, places, splits."""
+    """Distinct names of a file's sources: their names, else with file, place or split."""
     found = [{**one, "file": Path(one["place"] or "").name} for one in sources]
     names: list[str] = []
     for keys in (("name",), ("name", "file"), ("name", "place"), ("name", "place", "split")):
@@ -128,7 +128,7 @@ def name_sources(sources: list[dict[str, Any]]) -> list[str]:
 
 
 def describe_benchmarks(build: dict[str, Any]) -> dict[str, Any]:
-    """`{benchmark: its number of questions, or why it was not compared}`, own sets included."""
+    """`{benchmark: number of questions, or why it was not compared}`, own sets included."""
     own = {}
     for key, file in FILES.items():
         if file in build["outputs"] and key not in TRAINING:
@@ -139,10 +139,12 @@ def describe_benchmarks(build: dict[str, Any]) -> dict[str, Any]:
 def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, list[int]]]:
     """Count the rows of one data file by source, subject and level, and measure its texts.
 
-    The first `NUM_MEASURED` rows are measured, in characters without a tokenizer: the builder has
-    shuffled training files, so they are a random sample. Returns `num_rows`; `made_of`, (name,
-    count) pairs; `lengths` of questions and completions, quantiles; and `kept`, some rows, drawn at
-    random, as a model gets them. And the lengths themselves.
+    Only the first `NUM_MEASURED` rows are measured, in characters where there is no tokenizer. The
+    builder shuffles training files, so these rows are a random sample.
+
+    Returns:
+        `num_rows`; `made_of`, (name, count) pairs; `lengths`, quantiles of questions and
+        completions; `kept`, some rows at random, as a model sees them. And the lengths themselves.
     """
     num_rows = 0
     counts: dict[str, Counter] = {kind: Counter() for kind in ("source", "subject", "level")}
@@ -174,14 +176,14 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
 
 
 def keep(kept: list, row: Any, size: int, number: int, draw: random.Random) -> None:
-    """Reservoir sampling (Vitter's algorithm R): of all rows each is kept with the same chance."""
+    """Reservoir sampling (Vitter's algorithm R): every row is kept with the same probability."""
     place = len(kept) if len(kept) < size else draw.randrange(number)
     if place < size:
         kept[place : place + 1] = [row]
 
 
 def show_row(row: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
-    """A row as a model gets it: in the tokenizer's chat template, else message by message."""
+    """A row as a model sees it: in the tokenizer's chat template, else message by message."""
     prompt, completion = as_text(row["prompt"]), row.get("completion") or ""
     if tokenizer and tokenizer.chat_template:
         prompt = render_prompt(row["prompt"], tokenizer)
@@ -224,7 +226,7 @@ def read_matches(path: Path) -> dict[str, Any]:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """One paragraph: rows in, problems out, and the reasons that took most."""
+    """One paragraph: rows in, problems out, and the most frequent reasons for dropping a row."""
     made = ", ".join(f"{file['rows_out']:,} in {name}" for name, file in report["files"].items())
     text = f"Rows in: {report['rows_in']:,}. Problems: {report['rows_out']:,} ({made})."
     dropped = Counter(report["dropped"])
@@ -236,7 +238,7 @@ def summary(report: dict[str, Any]) -> str:
 
 
 def warnings(report: dict[str, Any]) -> list[str]:
-    """What a reader should doubt, most serious first; none where all is well."""
+    """Reasons to doubt the data, most serious first; none where all is well."""
     found = []
     names = set()  # of the sources that are trained on
     for file in report["files"].values():
@@ -295,7 +297,7 @@ def tables(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def reason_table(parts: dict[str, dict[str, Any]]) -> Table:
-    """What each reason took of the rows of files or sources."""
+    """How many rows of files or sources each reason dropped."""
     columns = {}
     for label, part in parts.items():
         counts = {"rows in": part["rows_in"], "rows out": part["rows_out"]}

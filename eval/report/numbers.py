@@ -1,7 +1,8 @@
 """The report's numbers: results that were scored alike, what each stage changed, examples.
 
-Read from what `eval.run` left of each checkpoint: `<output_dir>/<name>/scores.json` has the
-metrics, `completions.parquet` one row per completion. `eval.harness.metrics` has the statistics.
+Reads the files that `eval.run` writes for each checkpoint to `<output_dir>/<name>/`: `scores.json`
+has the metrics, `completions.parquet` one row per completion. The statistics are in
+`eval.harness.metrics`, the parts of a change in `eval.report.decomposition`.
 """
 
 import hashlib
@@ -22,8 +23,8 @@ from eval.harness.metrics import (
     mean_interval,
     outcome_rates,
     problem_means,
-    split_change,
 )
+from eval.report.decomposition import PARTS, problem_shares, split_change, task_rates
 from pipeline.errors import UserError
 
 NUMBERS = (
@@ -44,8 +45,8 @@ NUMBERS = (
     "score",
 )
 COMPLETIONS = "completions.parquet"
-# The mode whose metric represents a task where one number must do, best first: several samples say
-# more than one, and our grader reads what an official parser may not.
+# The mode whose metric represents a task, best first: several samples say more than one, and our
+# grader reads answers that an official parser may not.
 HEADLINE = ("sampled", "greedy")
 OFFICIAL = "official"  # or "official:<the harness's name>"
 NUM_FLIPS, MAX_UNREAD = 10, 3
@@ -80,7 +81,7 @@ def read_result(folder: Path) -> Result:
 def read_texts(folder: Path, places: set[int]) -> dict[int, dict[str, str]]:
     """`{place: {"question", "completion"}}` of the rows at `places` of `completions.parquet`.
 
-    Texts are read for the few rows that are shown: a thought of 28k tokens is a hundred kilobytes.
+    Only for the few rows that are shown: a thought of 28k tokens takes a hundred kilobytes.
     """
     path, wanted = folder / COMPLETIONS, sorted(places)
     texts = dataset(path, format="parquet").take(wanted, columns=["question", "completion"])
@@ -88,12 +89,12 @@ def read_texts(folder: Path, places: set[int]) -> dict[int, dict[str, str]]:
 
 
 def check_results(results: dict[str, Result], checkpoints: dict[str, str]) -> None:
-    """Check that all were scored alike, and that the checkpoints are as they were.
+    """Check that all were scored alike, and that no checkpoint has changed since.
 
     A checkpoint that is gone, or only on the hub, cannot be checked and passes.
 
     Raises:
-        UserError: naming the engine, data, code or checkpoint that is another one.
+        UserError: naming the engine, data, code or checkpoint that differs.
     """
     check_alike(results)
     for name, result in results.items():
@@ -137,18 +138,21 @@ def summarise(
 ) -> dict[str, Any]:
     """Compute every number of the report of `{name: path}`, in the order of the stages.
 
-    `pairs` are the names of which each second one is compared with the first; `stage_pairs`.
+    Args:
+        pairs: (before, after) names; default `stage_pairs`.
 
     Returns:
-        `scores[name][task][mode]` as in `scores.json`; `changes[task][mode]`, a list of
-        `{"from", "to", "score", "ability", "format", "truncation"}`; by `[task][mode][name]`
-        `outcomes`, `verdicts`, `cut_off` and `no_thought`, shares of the completions, `shapes`, and
-        `levels`, intervals; `settings`, `fingerprints`, `costs`.
+        `scores[name][task][mode]` as in `scores.json`.
+        `changes[task][mode]`: `{"from", "to", "score", "finished", "readable", "correct"}` of each.
+        By `[task][mode][name]`: `rates`, the factors of the score; `outcomes`, `verdicts`,
+        `cut_off`, `no_thought`, shares of the completions; `shapes`; `levels`, intervals.
+        `settings`, `fingerprints`, `costs`.
     """
     names = list(checkpoints)
     scores = {name: results[name].scores for name in names}
     first = scores[names[0]]
     measures = {
+        "rates": factor_rates,
         "outcomes": outcome_rates,
         "shapes": shape,
         "verdicts": verdict_rates,
@@ -203,6 +207,11 @@ def stage_pairs(names: list[str]) -> Pairs:
     return found
 
 
+def factor_rates(rows: Rows) -> dict[str, float | None]:
+    """`{"finished", "readable", "correct"}`, whose product is the score; None without evidence."""
+    return dict(zip(PARTS, task_rates([*problem_shares(rows).values()]), strict=True))
+
+
 def level_scores(rows: Rows) -> dict[int, dict]:
     """`{level: {"value", "stderr", "low", "high", "n"}}`, levels ascending; n problems."""
     scores = defaultdict(list)
@@ -219,10 +228,11 @@ def verdict_rates(rows: Rows) -> dict[str, float]:
 
 
 def shape(rows: Rows) -> dict[str, float | None]:
-    """What else is known of the completions: shares, and the mean length in tokens.
+    """Further facts on the completions: shares, and the mean length in tokens.
 
-    `ours_right` is by our grader, `cut_off_right` of those with the outcome "cut off". None where
-    nothing was written, or nothing cut off.
+    `answer_right`: the correct answer is anywhere in the text. `ours_right`: correct by our grader.
+    `cut_off_right`: `answer_right` of those with the outcome "cut off". None where nothing was
+    written, or nothing was cut off.
     """
     written = [row for row in rows if row["verdict"] is not None]  # no log-likelihoods
     cut_off = [row for row in written if row["outcome"] == "cut off"]
@@ -251,7 +261,7 @@ def no_thought_rate(rows: Rows) -> float | None:
 
 
 def has_no_thought(row: dict) -> bool:
-    """Whether a completion came to an end without one closed thought: no answer is read."""
+    """Whether a completion ended without exactly one closed thought, so that no answer is read."""
     return row["verdict"] in ("no_think", "unclosed_think") and not row["cut_off"]
 
 
@@ -260,9 +270,9 @@ def find_flips(
 ) -> list[tuple[dict, dict]]:
     """Choose up to `count` pairs of rows of the same problem and sample whose scores differ.
 
-    Tasks, ours and official completions, gains and losses take turns, so that few flips show what
-    was lost as well as what was gained; each problem once, and sorted in that order. Within a turn
-    a hash decides, not the file's order: the first problems of a benchmark are often its easiest.
+    Tasks, ours and official completions, gains and losses take turns, so that few flips show losses
+    as well as gains. Each problem occurs once, and they are sorted in that order. Within a turn a
+    hash decides, not the file's order: the first problems of a benchmark are often its easiest.
     """
 
     def sample(row: dict) -> tuple:
@@ -290,7 +300,7 @@ def find_flips(
 
 
 def find_unread(rows: dict[tuple[str, str], Rows]) -> Rows:
-    """Up to `MAX_UNREAD` completions that our grader calls right and an official parser misses."""
+    """Up to `MAX_UNREAD` completions that only our grader counts as correct, no official parser."""
     found = [
         row
         for (_, mode), kind in rows.items()
@@ -301,7 +311,7 @@ def find_unread(rows: dict[tuple[str, str], Rows]) -> Rows:
 
 
 def _draw(row: dict) -> str:
-    """A fixed lot for each row: the choice depends on which rows there are and nothing else."""
+    """A fixed random key of each row, so that the choice depends on the rows alone."""
     text = "/".join(str(row[key]) for key in ("task", "mode", "source", "id", "sample"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -309,8 +319,7 @@ def _draw(row: dict) -> str:
 def describe_examples(examples: list[tuple[dict, ...]], results: dict[str, Result]) -> Rows:
     """Flips, or completions that are not read, as `report.json` has them.
 
-    An example has the rows of one problem, one for each of `results`: a side each. Long texts lack
-    their middle.
+    An example has the rows of one problem, one for each of `results`. Long texts lack their middle.
     """
     texts = [
         read_texts(result.folder, {rows[side]["place"] for rows in examples})

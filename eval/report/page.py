@@ -1,7 +1,7 @@
-"""What the report says: tables, sentences, warnings, published figures; see report.html.jinja.
+"""The report's tables, sentences, warnings and published figures; see report.html.jinja.
 
-Sentences are made of the numbers of `numbers.summarise`, so that none can say what the tables do
-not. Per cent and points throughout; an interval is a 95 % one.
+Sentences are made of the numbers of `numbers.summarise`, so that they cannot differ from the
+tables. Scores are in per cent, changes in points; an interval is a 95 % one.
 """
 
 from itertools import pairwise
@@ -13,25 +13,33 @@ import yaml
 
 from eval.harness.metrics import unseen_share
 from eval.report import plots
+from eval.report.decomposition import MIN_READABLE, PARTS
 from eval.report.numbers import headline_mode, is_official
 from eval.report.render import Table, flatten, render
 from pipeline import manifest
 
 REFERENCES = Path(__file__).with_name("references.yaml")
-PARTS = ("ability", "format", "truncation")
 COUNTS = ("rows_in", "rows_out", "dropped", "wall_time_s")  # of a stage, besides its own
 # Above these a score says more about the evaluation than about the model.
 MAX_CUT_OFF = MAX_UNCLOSED = MAX_UNREAD = 0.1  # shares
 MIN_PROBLEMS = 100
 MAX_NAMED = 6  # of the places that a warning is about
-CHANCE = " (not to be told from chance)"
 HARNESS_LIMIT = 256  # `eval.harness.cached_lm.HARNESS_MAX_NEW_TOKENS`, which is slow to import
+# Heads of columns: an outcome as a reader would call it, and the part that it lowers.
+OUTCOMES = {
+    "right": "correct",
+    "wrong": "incorrect",
+    "unread": "correct answer elsewhere",
+    "unclosed": "thought not closed",
+    "no answer": "no answer",
+    "cut off": "cut off",
+}
 SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, how it is written
-    "answer right": ("answer_right", "{:.1%}"),
-    "ours right": ("ours_right", "{:.1%}"),
-    "well formed": ("well_formed", "{:.1%}"),
-    "tokens": ("num_tokens", "{:.0f}"),
-    "cut off, but right": ("cut_off_right", "{:.1%}"),
+    "correct by a lenient reader": ("answer_right", "{:.1%}"),
+    "correct by our grader": ("ours_right", "{:.1%}"),
+    "in the form asked for": ("well_formed", "{:.1%}"),
+    "mean length in tokens": ("num_tokens", "{:.0f}"),
+    "correct answer before the cut": ("cut_off_right", "{:.1%}"),
 }
 
 
@@ -42,11 +50,13 @@ def finish(
 
     `names` are those of the bars of outcomes, `panels` the training curves by checkpoint.
     """
-    report |= {"headline": headline(report), "summary": summary(report)}
-    report |= {"warnings": warnings(report), "report_commit": manifest.git_commit()}
+    report |= {"headline": headline(report), "result": result(report), "summary": summary(report)}
+    report |= {"warnings": warnings(report), "notes": notes(report)}
+    report["report_commit"] = manifest.git_commit()
     figures = {
         "control": plots.draw_control((report["control"] or {}).get("curves", {})),
         "outcomes": plots.draw_outcomes(bars(report, names)),
+        "parts": plots.draw_parts(steps(report)),
         "curves": {name: plots.draw_curves(found, name) for name, found in panels.items()},
     }
     with manifest.open_whole(f"{path}.html") as file:
@@ -55,14 +65,17 @@ def finish(
 
 
 def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
-    """The HTML of `report.json` and figures, `{"outcomes": SVG, "curves": {checkpoint: [SVG]}}`."""
+    """The HTML of `report.json` and figures.
+
+    Figures are SVGs: `{"outcomes": SVG, "parts": SVG or "", "curves": {checkpoint: [SVG]}}`.
+    """
     tables = {
         "scores": {
             f"{task} ({count:,} problems)": score_table(report, task)
             for task, count in problems(report)
         },
         "changes": {
-            task: [split_table(report, task), outcome_table(report, task)]
+            task: [split_table(report, task), rate_table(report, task), outcome_table(report, task)]
             for task in report["changes"]
         },
         "levels": level_tables(report),
@@ -73,13 +86,14 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
         },
         "checkpoints": checkpoint_table(report),
     }
-    return render("report", report=report, figures=figures, tables=tables)
+    values = {"outcomes": OUTCOMES, "min_readable": MIN_READABLE}
+    return render("report", report=report, figures=figures, tables=tables, **values)
 
 
 def percent(score: dict | None) -> str:
-    """`{"value": 0.123, "stderr": 0.01}` as "12.3 ± 1.0", all right as "100.0 (≥ 90.5)", None "-".
+    """`{"value": 0.123, "stderr": 0.01}` as "12.3 ± 1.0", all correct as "100.0 (≥ 90.5)".
 
-    That bound is 95 %, of one side.
+    That is the one-sided 95 % bound. None is "-".
     """
     if score is None:
         return "-"
@@ -100,7 +114,7 @@ def points(value: float, sign: str = "+") -> str:
 
 
 def change(score: dict) -> str:
-    """A difference in points and its interval, which one problem has not: "+12.3 [10.0, 14.6]"."""
+    """A difference in points and its interval, if it has one: "+12.3 [10.0, 14.6]"."""
     text = points(score["value"])
     if score["low"] is None:
         return text
@@ -134,44 +148,71 @@ def row_name(report: dict, task: str, mode: str) -> str:
     return metric_name(mode, first[task][mode]["main"])
 
 
+def result(report: dict[str, Any]) -> str:
+    """One sentence: the last checkpoint's score of the first task, and its last change."""
+    return describe_score(report, next(iter(report["changes"])))
+
+
 def summary(report: dict[str, Any]) -> str:
-    """One paragraph: the last change of every task with its parts, and that from the first."""
-    scores, sentences = report["scores"], []
-    names = list(scores)
-    last, over = names[-1], ""
-    for task, modes in scores[last].items():
-        mode = headline_mode(modes)
-        main = modes[mode]["main"]
-        values = {name: scores[name][task][mode]["metrics"][main] for name in names}
-        text = f"{task}: {metric_name(mode, main)} {percent(values[last])} %"
-        if len(names) > 1:
-            found, *whole = [one for one in report["changes"][task][mode] if one["to"] == last]
-            over = f" over {found['from']}"
-            text += f", {describe_change(found, values[found['from']])}"
-            if whole:
-                text += f"; over {names[0]} {change(whole[0]['score'])}"
-        sentences.append(f"{text}.")
-    return f"{last}{over} on {' On '.join(sentences)}"
+    """A line for each task: the score, the last change and its parts, the change from the first."""
+    lines = []
+    for task in report["changes"]:
+        sentences = [describe_score(report, task)]
+        changes = last_changes(report, task)
+        sentences += [f"Parts: {list_parts(one)}." for one in changes[:1]]
+        sentences += [f"Since {one['from']}: {change(one['score'])}." for one in changes[1:]]
+        lines.append(" ".join(sentences))
+    return "\n".join(lines)
 
 
-def describe_change(found: dict, before: dict) -> str:
-    """A change in words: "+12.3 [10.0, 14.6] points from 50.0 %, of these ability +12.3, …"."""
-    text = f"{change(found['score'])} points from {100 * before['value']:.1f} %"
-    if may_be_chance(found["score"]):
-        text += CHANCE
-    return f"{text}, of these {list_parts(found)}"
+def last_changes(report: dict[str, Any], task: str) -> list[dict]:
+    """The changes that end at the last checkpoint, in the task's headline mode.
+
+    First from the one before it, then from the first. One checkpoint alone has none.
+    """
+    modes, last = report["changes"][task], [*report["scores"]][-1]
+    return [one for one in modes[headline_mode(modes)] if one["to"] == last]
+
+
+def describe_score(report: dict[str, Any], task: str) -> str:
+    """The last checkpoint's score of a task and its last change, as a sentence.
+
+    "grpo scores 75.0 % on held_out (avg@4), 26.1 points more than sft (95 % interval 22 to 30)."
+    """
+    names, modes = list(report["scores"]), report["changes"][task]
+    mode = headline_mode(modes)
+    one = report["scores"][names[-1]][task][mode]
+    value = 100 * one["metrics"][one["main"]]["value"]
+    text = f"{names[-1]} scores {value:.1f} % on {task} ({metric_name(mode, one['main'])})"
+    found = last_changes(report, task)
+    return f"{text}, {describe_change(found[0])}." if found else f"{text}."
+
+
+def describe_change(found: dict) -> str:
+    """A change in words: "26.1 points more than sft (95 % interval 22.0 to 30.0)"."""
+    score, before = found["score"], found["from"]
+    amount = points(abs(score["value"]), "-")
+    if amount == "0.0":
+        text = f"as much as {before}"
+    else:
+        text = f"{amount} points {'more' if score['value'] > 0 else 'less'} than {before}"
+    if score["low"] is not None:
+        text += f" (95 % interval {points(score['low'], '-')} to {points(score['high'], '-')})"
+    if may_be_chance(score) and amount != "0.0":
+        text += ", which may be chance"
+    return text
 
 
 def list_parts(found: dict) -> str:
-    """The parts of a change: "ability +10.0, format +2.3, truncation 0.0"."""
+    """The parts of a change: "finished +10.0, readable +2.3, correct 0.0"."""
     return ", ".join(f"{part} {points(found[part]['value'])}" for part in PARTS)
 
 
 def headline(report: dict[str, Any]) -> list[dict[str, str]]:
     """The numbers of the first screen, three at most: `{"value", "name", "note"}` of each.
 
-    The last checkpoint's score of the first task and what its stage has changed; then the next
-    task's score, or with one task the change from the first checkpoint.
+    First the last checkpoint's score of the first task, and its last change. Then the next task's
+    score or, with one task, the change from the first checkpoint.
     """
     names, tasks = list(report["scores"]), problems(report)
 
@@ -186,22 +227,28 @@ def headline(report: dict[str, Any]) -> list[dict[str, str]]:
         return {"value": value, "name": f"{names[-1]} on {task}", "note": note}
 
     def step(task: str, one: dict) -> dict[str, str]:
-        note, found = list_parts(one), one["score"]
+        found, note = one["score"], ""
         if found["low"] is not None:
-            chance = CHANCE if may_be_chance(found) else ""
-            note = f"95 % {interval(found)}{chance}; {note}"
+            note = f"95 % {interval(found)}"
+            if may_be_chance(found):
+                note += ", may be chance"
         value = f"{points(found['value'])} points"
-        name = f"{one['to']} over {one['from']} on {task}"
+        name = f"from {one['from']} to {one['to']} on {task}"
         return {"value": value, "name": name, "note": note}
 
-    task, modes = next(iter(report["changes"].items()))
-    steps = [one for one in modes[headline_mode(modes)] if one["to"] == names[-1]]
-    found = [score(*tasks[0]), *(step(task, one) for one in steps)]
+    task = tasks[0][0]
+    found = [score(*tasks[0]), *(step(task, one) for one in last_changes(report, task))]
     return [*found[:2], *(score(*one) for one in tasks[1:]), *found[2:]][:3]
 
 
+def steps(report: dict[str, Any]) -> dict[str, dict]:
+    """`{"sft to grpo": change}` for `plots.draw_parts`: the first task's, in its headline mode."""
+    modes = next(iter(report["changes"].values()))
+    return {f"{one['from']} to {one['to']}": one for one in modes[headline_mode(modes)]}
+
+
 def bars(report: dict[str, Any], names: list[str]) -> dict[str, dict[str, tuple]]:
-    """What `plots.draw_outcomes` draws: every task's outcomes and score, in its headline mode."""
+    """Every task's outcomes and score, in its headline mode, for `plots.draw_outcomes`."""
     found = {}
     for task, count in problems(report):
         mode = headline_mode(report["outcomes"][task])
@@ -213,20 +260,37 @@ def bars(report: dict[str, Any], names: list[str]) -> dict[str, dict[str, tuple]
     return found
 
 
+def is_untrained(report: dict[str, Any], name: str) -> bool:
+    """Whether a checkpoint has the random weights of `make base`."""
+    return report.get("stages", {}).get(name, {}).get("stage") == "base"
+
+
+def notes(report: dict[str, Any]) -> list[str]:
+    """Facts that a reader should know but need not doubt."""
+    return [
+        f"{name} has random weights: it is expected to score about 0 and to be cut off."
+        for name in report["scores"]
+        if is_untrained(report, name)
+    ]
+
+
 def warnings(report: dict[str, Any]) -> list[str]:
-    """What a reader should doubt, most serious first; none where all is well."""
+    """Reasons to doubt the report, most serious first; none where all is well.
+
+    A model with random weights gives none: see `notes`.
+    """
     limit = report["settings"].get("max_new_tokens")
     unread, cut_off = _unread_shares(report["outcomes"]), report["cut_off"]
-    found = _copies(report) + _strangers(report)
+    found = _copies(report) + _unrelated(report)
     if places := _places_above(MAX_UNREAD, unread, report, official=True):
         found.append(
-            "An official parser does not read answers that are right, so that its score says less "
-            f"about the model than about the parser: {places}."
+            "An official parser misses correct answers, so its score says less about the model "
+            f"than about the parser: {places}."
         )
     if places := _places_above(MAX_CUT_OFF, cut_off, report, official=False):
         found.append(
-            f"Completions were cut off at {limit} tokens; a higher `max_new_tokens` may find them "
-            f"right: {places}."
+            f"Completions were cut off at {limit} tokens; a higher `max_new_tokens` may find more "
+            f"correct answers: {places}."
         )
     if places := _places_above(MAX_CUT_OFF, cut_off, report, official=True):
         found.append(
@@ -236,8 +300,8 @@ def warnings(report: dict[str, Any]) -> list[str]:
     # Of ours only: official prompts ask for no thought.
     if places := _places_above(MAX_UNCLOSED, report["no_thought"], report, official=False):
         found.append(
-            "Completions ended without one closed thought (no `</think>`, or several), so that no "
-            f"answer was read: {places}."
+            "Completions ended without exactly one closed thought (no `</think>`, or several), so "
+            f"no answer was read: {places}."
         )
     few = {task: count for task, count in problems(report) if count < MIN_PROBLEMS}
     if few:
@@ -251,11 +315,12 @@ def warnings(report: dict[str, Any]) -> list[str]:
 def _places_above(most: float, shares: dict, report: dict, official: bool) -> str:
     """Where a share is above `most`: "grpo held_out greedy 12 %, …"; empty where it is nowhere.
 
-    The last checkpoint comes first: the others are less than the result.
+    The last checkpoint comes first, as it is the result.
     """
     places = [
         f"{name} {task} {mode} {100 * by_name[name]:.0f} %"
         for name in reversed(report["scores"])
+        if not is_untrained(report, name)
         for task, modes in shares.items()
         for mode, by_name in modes.items()
         if by_name[name] > most and is_official(mode) == official
@@ -267,7 +332,7 @@ def _places_above(most: float, shares: dict, report: dict, official: bool) -> st
 
 
 def _chance_warnings(report: dict, task: str, count: int) -> list[str]:
-    """Of a task with few problems, the changes that may be chance."""
+    """Changes of a task with few problems that may be chance."""
     found, changes = [], report["changes"][task]
     for one in changes[headline_mode(changes)]:
         score, seen = one["score"], one["score"]["value"]
@@ -275,14 +340,14 @@ def _chance_warnings(report: dict, task: str, count: int) -> list[str]:
             chance = seen - score["low"] if seen > 0 else score["high"] - seen
             found.append(
                 f"The {count} problems of {task} cannot tell {one['from']} and {one['to']} apart: "
-                f"{points(seen)} points are seen, up to about {points(min(chance, 1), '-')} may be "
-                "chance."
+                f"the change is {points(seen)} points, and up to about "
+                f"{points(min(chance, 1), '-')} may be chance."
             )
     return found
 
 
 def _unread_shares(outcomes: dict) -> dict:
-    """Of the completions with the right answer, the share that the parser did not read."""
+    """Of the completions with the correct answer, the share that the parser did not read."""
 
     def share(one: dict[str, float]) -> float:
         there = one["right"] + one["unread"]
@@ -311,7 +376,7 @@ def _copies(report: dict) -> list[str]:
     return found
 
 
-def _strangers(report: dict) -> list[str]:
+def _unrelated(report: dict) -> list[str]:
     """Checkpoints that were not trained from the one before them."""
     found = []
     for (before, path), (after, _) in pairwise(report["checkpoints"].items()):
@@ -346,22 +411,35 @@ def score_table(report: dict, task: str, only_main: bool = False) -> Table:
 
 
 def split_table(report: dict, task: str) -> Table:
-    """One row per mode and change: the score's change and its parts, points and intervals."""
+    """One row per mode and change: the score's change and its parts, in points with intervals."""
     rows = []
     for mode, found in report["changes"][task].items():
         for one in found:
             name = f"{one['from']} → {one['to']}, {row_name(report, task, mode)}"
             rows.append([name, *(change(one[part]) for part in ("score", *PARTS))])
-    return ["change", "score", *PARTS], rows
+    return ["change in points", "score", *PARTS], rows
+
+
+def rate_table(report: dict, task: str) -> Table:
+    """One row per mode and checkpoint: the score and its three factors, in per cent."""
+    rows = []
+    for mode, rates in report["rates"][task].items():
+        for name, found in rates.items():
+            one = report["scores"][name][task][mode]
+            value = one["metrics"][one["main"]]["value"]
+            shown = ["-" if rate is None else f"{100 * rate:.1f}" for rate in found.values()]
+            row = f"{name}, {row_name(report, task, mode)}"
+            rows.append([row, f"{100 * value:.1f}", *shown])
+    return ["score and its factors, %", "score", *PARTS], rows
 
 
 def outcome_table(report: dict, task: str) -> Table:
-    """One row per mode and checkpoint: shares in per cent, and mean length; no empty columns."""
+    """One row per mode and checkpoint: shares in per cent, mean length; no empty columns."""
     rows = []
     for mode, rates in report["outcomes"][task].items():
         for name, found in rates.items():
-            row = {"completions": f"{name}, {row_name(report, task, mode)}"}
-            row |= {outcome: f"{100 * rate:.1f}" for outcome, rate in found.items()}
+            row = {"completions, %": f"{name}, {row_name(report, task, mode)}"}
+            row |= {OUTCOMES[outcome]: f"{100 * rate:.1f}" for outcome, rate in found.items()}
             for column, (key, form) in SHAPE.items():
                 value = report["shapes"][task][mode][name][key]
                 row[column] = "-" if value is None else form.format(value).rstrip("%")
@@ -373,7 +451,7 @@ def outcome_table(report: dict, task: str) -> Table:
 def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
     """`{title: table}` of the terminal: scores of every task."""
     return {
-        f"{task}: solved (%), {count:,} problems": score_table(report, task, only_main=True)
+        f"{task}: correct (%), {count:,} problems": score_table(report, task, only_main=True)
         for task, count in problems(report)
     }
 
@@ -432,7 +510,7 @@ def reference_table(report: dict) -> Table:
 
 
 def checkpoint_table(report: dict) -> Table:
-    """What each checkpoint is, and what its evaluation cost."""
+    """Each checkpoint's path and hash, and the cost of its evaluation."""
     rows = []
     for name, path in report["checkpoints"].items():
         digest = report["fingerprints"][name]["checkpoint"]

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from eval.harness.metrics import CAUSES
+from eval.report.decomposition import PARTS
 from pipeline.console import clean
 
-# What a trainer may have logged: key, or pattern of keys with a line for each, panel title, y axis;
-# with {} in the title every key has a panel, as their scales differ.
+# Keys that a trainer may have logged: key, or pattern of keys with a line for each, panel title, y
+# axis. With {} in the title every key has a panel, as their scales differ.
 GRPO_PANELS = [
     ("rollout/rewards", "Reward", "mean reward"),
     ("rewards/*/mean", "{}", "mean, before its weight"),
-    ("eval_avg@*", "Evaluation while training", "problems solved (%)"),
+    ("eval_avg@*", "Evaluation while training", "correct answers (%)"),
     ("rollout/response_length", "Completion length", "tokens"),
     ("train/entropy_loss", "Entropy", "nats per token"),
     ("frac_reward_zero_std", "Groups without variance", "fraction of groups"),
@@ -41,14 +41,16 @@ SFT_PANELS = [
 EVALUATION = "eval_avg@"  # begins the keys that are drawn in per cent
 INK, GRID = "#3d4450", "#e3e3e4"  # replaced in SVGs; used for nothing else
 COLORS = ("#3f7fd0", "#e0862f", "#3a9a62", "#9a68c0", "#c8503c", "#2f9ea8", "#8a7433", "#9aa5b1")
-DARK = "#1d2129"  # on a bar, by day and by night
-# Of a bar of outcomes: what is named so, its color, and the outcomes that it is the sum of.
+DARK = "#1d2129"  # on a bar, in light and dark mode
+# Of a bar of outcomes: name, color, and the outcomes that it is the sum of.
 OUTCOME_BARS = {
-    "right": ("#3a9a62", ("right",)),
-    "wrong": ("#b9c0ca", CAUSES["ability"]),
-    "not in the form asked": ("#e9a13b", CAUSES["format"]),
-    "cut off": ("#9a68c0", CAUSES["truncation"]),
+    "correct": ("#3a9a62", ("right",)),
+    "incorrect": ("#b9c0ca", ("wrong",)),
+    "not readable": ("#e9a13b", ("unread", "unclosed", "no answer")),
+    "cut off": ("#9a68c0", ("cut off",)),
 }
+# A part has the color of the outcome that goes away when it grows, `correct` that of its gain.
+PART_COLORS = dict(zip(PARTS, ("#9a68c0", "#e9a13b", "#3a9a62"), strict=True))
 LEGEND = {"frameon": False, "fontsize": 9, "labelcolor": INK}
 NUM_BINS = 32  # of a histogram
 FEW = 40  # points that are drawn one by one rather than smoothed
@@ -150,7 +152,7 @@ def draw_curves(panels: list[Panel], name: str) -> list[str]:
 
 def draw_control(curves: dict[str, list]) -> list[str]:
     """The curves of `make control`: `{arm: [[step, mean, half of its interval], ...]}`."""
-    panel = Panel("Control", "held-out problems solved (%)", {})
+    panel = Panel("Control", "correct answers, held-out (%)", {})
     for arm, points in curves.items():
         if points:
             panel.lines[arm] = [p[0] for p in points], [100 * p[1] for p in points]
@@ -159,7 +161,7 @@ def draw_control(curves: dict[str, list]) -> list[str]:
 
 
 def draw_outcomes(tasks: dict[str, dict[str, tuple[dict[str, float], dict]]]) -> str:
-    """What became of the completions: a bar of 100 % for each `{task: {name: (rates, score)}}`.
+    """The outcomes of the completions: a bar of 100 % for each `{task: {name: (rates, score)}}`.
 
     `rates` is of `outcome_rates`, `score` of `mean_interval`: the whisker and the number.
     """
@@ -198,7 +200,48 @@ def draw_outcomes(tasks: dict[str, dict[str, tuple[dict[str, float], dict]]]) ->
         axis.figure.legend(loc="outside upper left", ncols=4, **tight, **LEGEND)
 
     size = (4.8, 0.9 + 0.24 * place)
-    return to_svg(draw, size, "outcomes", "What became of the completions, and the scores")
+    return to_svg(draw, size, "outcomes", "The outcomes of the completions, and the scores")
+
+
+def draw_parts(changes: dict[str, dict]) -> str:
+    """The parts of each `{name: change}` in points, side by side from 0; "" without changes.
+
+    A change is of `split_change`; the number and the whisker are those of the score.
+    """
+    if not changes:
+        return ""
+    places = np.arange(len(changes))
+
+    def draw(axis) -> None:
+        ends = {1: np.zeros(len(changes)), -1: np.zeros(len(changes))}  # of gains and of losses
+        for part, color in PART_COLORS.items():
+            values = np.array([100 * one[part]["value"] for one in changes.values()])
+            for sign, end in ends.items():
+                width = np.where(sign * values > 0, values, 0.0)
+                label = part if sign > 0 else "_"
+                axis.barh(places, width, 0.62, end, color=color, label=label)
+                end += width
+        for at, one in zip(places, changes.values(), strict=True):
+            value, low, high = (one["score"][key] for key in ("value", "low", "high"))
+            if low is not None:
+                axis.plot([100 * low, 100 * high], [at, at], color=INK, linewidth=1.2)
+            axis.plot(100 * value, at, "|", color=INK, markersize=9, markeredgewidth=2)
+            shown = f"{100 * value:+.1f}"
+            across = axis.get_yaxis_transform()
+            axis.text(1.02, at, shown, transform=across, va="center", weight="bold")
+        axis.axvline(0, color=INK, linewidth=0.8)
+        axis.margins(x=0.04)
+        axis.set_yticks(places, [_fit(name, 24) for name in changes])
+        axis.set(ylim=(len(changes) - 0.4, -0.6), xlabel="points of the score")
+        axis.tick_params(axis="y", length=0)
+        axis.grid(axis="y", visible=False)
+        axis.grid(axis="x", color=GRID)
+        axis.spines["left"].set_visible(False)
+        tight = {"columnspacing": 1.0, "handlelength": 1.0, "handletextpad": 0.4}
+        axis.figure.legend(loc="outside upper left", ncols=3, **tight, **LEGEND)
+
+    size = (4.8, 0.9 + 0.3 * len(changes))
+    return to_svg(draw, size, "parts", "The parts of each change of the score")
 
 
 def _fit(text: str, length: int) -> str:

@@ -1,8 +1,8 @@
 """How reports look: HTML from Jinja templates, tables for the terminal.
 
-A page is one HTML file with style and figures within, nothing to load. Jinja escapes
-all text, in which a pair of backticks marks code; a policy in the page's head forbids requests and
-every script but the page's own, should an escape ever be forgotten.
+A page is one HTML file with its style and figures, and loads nothing. Jinja escapes all text, in
+which a pair of backticks marks code. A policy in the page's head forbids requests and every script
+but the page's own, should an escape ever be forgotten.
 """
 
 import base64
@@ -39,7 +39,7 @@ def inline(text: str | int) -> Markup:
 
 
 def csp_hash(script: str) -> str:
-    """What a page's policy calls a script that it lets run."""
+    """The hash by which a page's policy allows a script."""
     digest = hashlib.sha256(str(script).encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
@@ -57,7 +57,7 @@ def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
 
 
 def _show(value: Any) -> Any:
-    """What a template writes: outside text cleaned, whichever field it is of."""
+    """A value as a template writes it: text from outside is cleaned, in whichever field."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return clean(value)
     return value
@@ -74,13 +74,14 @@ def render(name: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"inline": inline, "flatten": flatten, "csp_hash": csp_hash}
+    environment.filters["named"] = lambda key, names: names.get(key, key)
     return environment.get_template(f"{name}.html.jinja").render(values)
 
 
 def show(report: dict[str, Any], tables: dict[str, Table], path: str) -> None:
-    """Print a report's short form: `{title: table}`, the summary, what to doubt, where to read on.
+    """Print a report's short form: `{title: table}`, the summary, the warnings, the path.
 
-    Names and numbers only: no text of a model gets to the terminal.
+    Names and numbers only: no text of a model reaches the terminal.
     """
     terminal = Console()
     width = min(WIDTH, terminal.width) if terminal.is_terminal else WIDTH
@@ -88,11 +89,14 @@ def show(report: dict[str, Any], tables: dict[str, Table], path: str) -> None:
     console.print(f"[bold]{escape(report['title'])}[/bold]", highlight=False)
     for name, table in tables.items():
         print_table(console, name, *table)
-    text = report["summary"].replace(" %", "\xa0%")  # a number and its unit stay on one line
-    text = textwrap.fill(text, console.width, break_on_hyphens=False).replace("\xa0", " ")
-    console.print(escape(text), highlight=False)
+    for line in report["summary"].splitlines():
+        text = line.replace(" %", "\xa0%")  # a number and its unit stay on one line
+        text = textwrap.fill(text, console.width, break_on_hyphens=False).replace("\xa0", " ")
+        console.print(escape(text), highlight=False)
     for warning in report["warnings"]:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
+    for note in report.get("notes", ()):
+        console.print(f"note: {escape(note)}", highlight=False)
     # Not wrapped: a broken path cannot be clicked or copied.
     console.print(f"Report: {escape(path)}", highlight=False, soft_wrap=True)
 

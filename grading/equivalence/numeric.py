@@ -1,10 +1,10 @@
 """Numeric identity: whether two expression trees are the same number, or the same function.
 
-Rationals are compared exactly, everything else with mpmath, first to 50 digits and, where the two
-agree, to 300; expressions with variables at fixed pseudo-random rational points (Schwartz, 1980:
-two different polynomials of degree d agree at a random point out of N with probability at most
-d / N). A value past `MAX_BITS` raises `TooLarge` before it is computed. Roots, powers and
-logarithms follow the school's real conventions unless the imaginary unit occurs.
+Rationals are compared exactly. Everything else is compared with mpmath, first to 50 digits and,
+where the two agree, to 300. Expressions with variables are compared at fixed pseudo-random rational
+points (Schwartz, 1980: two different polynomials of degree d agree at a random point out of N with
+probability at most d / N). A value past `MAX_BITS` raises `TooLarge` before it is computed. Roots,
+powers and logarithms follow the school's real conventions unless the imaginary unit occurs.
 """
 
 import contextlib

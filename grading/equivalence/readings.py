@@ -1,9 +1,9 @@
 """Readings: the values that an answer's text may be, the most likely first.
 
-`read_tokens` gives the one value that tokens are: a list, a relation, a union, a matrix, a pair, a
-number; what no reader knows is `Opaque` and equals only the same text. `read` gives what the text
-may mean: mostly that value alone, but `1,234` may be a number or a list, `5 m` five metres or 5
-times m, `C) 12` an option or its value. Conditions and introductions in words are no part of it.
+`read_tokens` gives the one value that tokens are: a list, a relation, a union, a matrix, a pair or
+a number. A text that no reader knows is `Opaque` and equals only the same text. `read` gives all
+values that the text may mean, mostly one. But `1,234` may be a number or a list, `5 m` five metres
+or 5 times m, `C) 12` an option or its value. Conditions and introductory words are left out.
 """
 
 import contextlib

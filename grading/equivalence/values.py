@@ -337,10 +337,9 @@ class Choice:
 class Sequence:
     """Several values.
 
-    kind: list, alternatives (all joined by "or"), set, pair (in brackets: tuple or interval),
+    `kind`: list, alternatives (all joined by "or"), set, pair (in brackets: tuple or interval),
     interval (from an inequality), union, ratio, matrix, cases, based (one item: the digits of a
-    number as written). `form` is what has to agree besides the items: the brackets, a matrix's
-    shape, the base.
+    number as written). `form` must agree too: the brackets, a matrix's shape, the base.
     """
 
     text: str

@@ -1,9 +1,8 @@
 """Checks of SFT and GRPO recipes before torch is imported.
 
 They refuse keys that Hugging Face accepts and fails on later, keys that it silently ignores, and
-keys without effect.
-`check_sft` and `check_grpo` look at files and host too, `check_sft_keys` and `check_grpo_keys` at
-values alone. There is one module for each topic.
+keys without effect. `check_sft_keys` and `check_grpo_keys` check values alone, `check_sft` and
+`check_grpo` also files and host. There is one module for each topic.
 """
 
 import os
@@ -34,7 +33,7 @@ from stages.checks.vllm import check_vllm, check_vllm_keys
 
 
 def check_sft(settings: Settings) -> None:
-    """Refuse of an SFT run what can be refused before torch is imported."""
+    """Refuse mistakes of an SFT run that show before torch is imported."""
     check_sft_keys(settings)
     check_packages(settings)
     check_file(settings, "train_file", "data")
@@ -54,7 +53,7 @@ def check_sft_keys(settings: Settings) -> None:
 
 
 def check_grpo(settings: Settings) -> None:
-    """Refuse of a GRPO run what can be refused before torch is imported."""
+    """Refuse mistakes of a GRPO run that show before torch is imported."""
     check_grpo_keys(settings)
     check_packages(settings)
     check_file(settings, "train_file", "data")

@@ -12,12 +12,12 @@ def check_batch(settings: Settings, num_processes: int) -> None:
     group, per_device = settings.num_generations, settings.per_device_train_batch_size
     whole, rows = settings.generation_batch_size, per_device * num_processes
     if group is None:
-        raise UserError("num_generations: missing; set the completions of one problem")
+        raise UserError("num_generations: missing; set the number of completions of one problem")
     if settings.steps_per_generation and whole:
         raise UserError("generation_batch_size: set it or steps_per_generation, not both")
     if whole and whole % rows:
         raise UserError(
-            f"generation_batch_size: {whole} is no multiple of per_device_train_batch_size x "
+            f"generation_batch_size: {whole} is not a multiple of per_device_train_batch_size x "
             f"processes = {rows}; use a multiple of that"
         )
     steps = steps_per_generation(settings, num_processes)

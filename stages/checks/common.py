@@ -29,7 +29,7 @@ SFT_INEFFECTIVE = {
     "truncation_mode": "rows over max_length are dropped, never cut",
 }
 TEMPLATE = "prompts are rendered with the chat template of the checkpoint's own tokenizer"
-BEST = "the model with the highest avg@k is kept in <output_dir>/best, <output_dir> has the last"
+BEST = "<output_dir>/best keeps the model with the highest avg@k, <output_dir> the last one"
 GRPO_INEFFECTIVE = {
     # Only GRPO would render with them, and SFT, difficulty and evaluation without.
     "chat_template_kwargs": TEMPLATE,
@@ -52,8 +52,8 @@ def check_upload(settings: Settings) -> None:
     """Refuse the Trainer's own upload."""
     if settings.get("push_to_hub"):
         raise UserError(
-            "push_to_hub: true would upload logs and arguments, and every save; remove it: the "
-            "final model goes by `make push REPO=owner/name`"
+            "push_to_hub: true would upload logs, arguments and every save; remove it, and upload "
+            "the final model by `make push REPO=owner/name`"
         )
 
 
@@ -96,10 +96,11 @@ def check_file(settings: Settings, key: str, target: str) -> None:
 
 
 def check_resume(settings: Settings) -> None:
-    """Refuse a checkpoint to resume from that is no folder."""
+    """Refuse a checkpoint to resume from that is not a folder."""
     checkpoint = settings.resume_from_checkpoint
     if isinstance(checkpoint, str) and not Path(checkpoint).is_dir():
-        raise UserError(f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>")
+        remedy = "name a folder checkpoint-<n>"
+        raise UserError(f"resume_from_checkpoint: {checkpoint} is not a folder; {remedy}")
 
 
 def check_rounding(settings: Settings) -> None:

@@ -41,9 +41,9 @@ def check_evaluation(settings: Settings) -> None:
                 raise PointlessKey(key, why, ("eval_strategy",))
         return
     if strategy != "steps":
-        raise UserError(f"eval_strategy: {strategy!r}: use steps, with eval_steps")
+        raise UserError(f"eval_strategy: must be steps, with eval_steps (got {strategy!r})")
     if not settings.eval_file and not settings.eval_problems:
-        raise UserError("eval_problems: missing; eval_strategy: steps needs them, or an eval_file")
+        raise UserError("eval_problems: missing; set it or eval_file, or remove eval_strategy")
     if settings.eval_steps is None:
         raise UserError("eval_steps: missing; set the optimizer steps between two evaluations")
     if settings.eval_steps % 1:
@@ -51,12 +51,12 @@ def check_evaluation(settings: Settings) -> None:
             f"eval_steps: {settings.eval_steps} must be a whole number of optimizer steps"
         )
     if settings.dataloader_drop_last:
-        raise UserError("dataloader_drop_last: True would leave held-out problems out; remove it")
+        raise UserError("dataloader_drop_last: true would leave out held-out problems; remove it")
     key = "num_generations_eval" if settings.num_generations_eval else "num_generations"
     size, batch = getattr(settings, key), settings.per_device_eval_batch_size
     if batch % size:
         raise UserError(
-            f"per_device_eval_batch_size: {batch} is no multiple of {key}, {size}; use "
+            f"per_device_eval_batch_size: {batch} is not a multiple of {key}, {size}; use "
             f"{nearest_multiples(batch, size)}"
         )
 
@@ -71,8 +71,8 @@ def check_held_out(settings: Settings) -> None:
     held_out = _first_places(file) if key == "eval_file" else train
     if len(held_out) < LEAST_PROBLEMS:
         raise UserError(
-            f"{key}: {file} has {len(held_out)} problems; at least {LEAST_PROBLEMS} are needed to "
-            "evaluate on"
+            f"{key}: {file} has {len(held_out)} problems, an evaluation needs {LEAST_PROBLEMS} or "
+            "more; add problems"
         )
     if num is not None and num > len(held_out):
         raise UserError(
@@ -80,7 +80,9 @@ def check_held_out(settings: Settings) -> None:
             "use fewer"
         )
     if key == "train_file" and num == len(train):
-        raise UserError(f"eval_problems: {num} would leave nothing of {file} to train on")
+        raise UserError(
+            f"eval_problems: {num} is all of {file}, none is left to train on; lower it"
+        )
     shared = [question for question in held_out if question in train]
     if key == "eval_file" and shared:
         raise UserError(

@@ -27,8 +27,8 @@ def check_rollback(settings: Settings, num_processes: int) -> None:
     needed = math.ceil(distrusted / steps) + 1
     if limit is not None and 0 < limit < needed:  # Hugging Face keeps all with 0
         raise UserError(
-            f"save_total_limit: {limit} with save_steps {steps:g} may leave {names[0]} nothing to "
-            f"roll back to, it distrusts up to {distrusted} steps; use {needed} or more"
+            f"save_total_limit: {limit} with save_steps {steps:g} may leave {names[0]} no "
+            f"checkpoint older than {distrusted} steps to roll back to; use {needed} or more"
         )
 
 

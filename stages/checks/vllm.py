@@ -22,7 +22,7 @@ SERVE = (
 
 
 def check_vllm_keys(settings: Settings) -> None:
-    """Refuse numbers that vLLM would silently cut, and a guard that it would leave blind."""
+    """Refuse numbers that vLLM would silently cut, and a guard that would get no log-probs."""
     if not settings.use_vllm:
         if "vllm_call_timeout" in settings:
             why = "bounds the calls of vLLM; set use_vllm: true, or remove the key"
@@ -46,8 +46,8 @@ def _check_colocate(settings: Settings, num_processes: int) -> None:
     needed = (settings.max_prompt_length or 1) + (settings.max_completion_length or 512)
     if context is not None and context < needed:
         raise UserError(
-            f"vllm_max_model_length: {context} has no room for max_prompt_length + "
-            f"max_completion_length = {needed}; completions would be cut there; raise it"
+            f"vllm_max_model_length: {context} is less than max_prompt_length + "
+            f"max_completion_length = {needed}, and would cut completions; raise it"
         )
     if parallel < 1 or num_processes % parallel:
         raise UserError(
@@ -63,9 +63,9 @@ def check_vllm(settings: Settings) -> None:
     if not is_installed("vllm"):
         raise UserError(f"use_vllm: {NO_VLLM}")
     if settings.use_cpu:
-        raise UserError("use_cpu: true, and vLLM needs a CUDA device in GRPO; set use_vllm: false")
+        raise UserError("use_cpu: true, but vLLM needs a CUDA device in GRPO; set use_vllm: false")
     if not has_gpu():
-        raise UserError("use_vllm: needs a CUDA device, and this host has none; set it to false")
+        raise UserError("use_vllm: true needs a CUDA device, this host has none; set it to false")
     if settings.vllm_mode == "server" and is_main_process():
         check_server(settings)
 
@@ -96,7 +96,7 @@ def _fault_of_server(url: str) -> str | None:
         with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=30) as answer:
             config: dict[str, Any] = json.load(answer)["vllm_config"]
     except (OSError, ValueError, KeyError) as error:
-        return f"does not tell its settings ({error}), so it takes no weights either"
+        return f"does not show its settings ({error}), so it takes no weights either"
     if (config.get("weight_transfer_config") or {}).get("backend") != "nccl":
         return "takes no weights by NCCL"
     mode = config["model_config"]["logprobs_mode"]

@@ -1,10 +1,10 @@
-"""Find what is wrong with a recipe before anything starts; seconds on a CPU.
+"""Find the mistakes of a recipe before anything starts, in seconds on a CPU.
 
     python -m stages.preflight --recipe configs/grpo7b --gpus 8 --accelerate zero2
 
-Needs no weights, no network and no GPU. Each file is parsed exactly as its stage parses it; then
-come batch arithmetic, tokenizer and template, lengths, memory and disk. Everything is reported at
-once, each finding with what to change; the exit code is 2 where one is an error.
+It needs no weights, no network and no GPU. Each file is parsed exactly as its stage parses it. Then
+batch arithmetic, tokenizer and template, lengths, memory and disk are checked. All findings are
+shown at once, each with its remedy. The exit code is 2 if one is an error.
 docs/preflight.md lists the findings.
 """
 

@@ -1,9 +1,8 @@
-"""Check the keys of all stages that a command comes to, before the first of them starts.
+"""Check the keys of all stages that a command needs, before the first of them starts.
 
     python -m stages.preflight.ahead --recipe configs/grpo7b --run runs/grpo7b --goal grpo
 
-`python -m pipeline` runs it, in a second and without torch. What follows `--` is the command line
-of the goal.
+`python -m pipeline` runs it, in a second and without torch. The goal's own flags follow `--`.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ from stages.preflight.capacity import weight_bytes
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
 # Share of bf16 weights N(0, 0.02) that AdamW's first step changes, by learning rate (measured,
-# docs/recipes.md); below the first nothing useful is learned, below the second much is lost.
+# docs/precision.md); below the first nothing useful is learned, below the second much is lost.
 LOST, LOSSY = 2e-6, 1e-5
 
 
@@ -108,8 +108,8 @@ def check_precision(stage: str, values: Settings, engine: str) -> Finding:
     if kept:
         return Finding(OK, topic, f"learning_rate {rate:g}: updates are kept ({kept})")
     text = (
-        f"learning_rate {rate:g} with dtype: {values.dtype}: weights in bf16 alone have 8 "
-        "bits, most updates of this size are lost (at 5e-7 1 % of the weights move, at 2e-5 30 %)"
+        f"learning_rate {rate:g} with dtype: {values.dtype}: bf16 weights have 8 bits, so most "
+        "updates of this size are lost (at 5e-7 1 % of the weights move, at 2e-5 30 %)"
     )
     remedy = "stochastic_rounding: true, dtype: float32 with bf16: true, ACCELERATE=zero2, or LoRA"
     return Finding(ERROR if rate <= LOST else WARNING, topic, text, remedy)

@@ -190,12 +190,12 @@ def check_cache(
     weights = 2 * model.params / parallel  # vLLM serves fp32 checkpoints in bf16, too
     token = max(1, 4 * model.layers * model.key // parallel)
     tokens = max(0, int((share - weights - VLLM_WORK) // token))
-    room = prompt_room(values, longest) + completion_room(values)
+    length = prompt_room(values, longest) + completion_room(values)
     text = (
         f"vLLM: {size(share)} - {size(weights)} of weights = cache for {tokens:,} tokens of "
-        f"{token:,} B: {tokens // room} completions of {room:,} tokens at once"
+        f"{token:,} B: {tokens // length} completions of {length:,} tokens at once"
     )
-    if tokens >= max(room, values.vllm_max_model_length or 0):
+    if tokens >= max(length, values.vllm_max_model_length or 0):
         return Finding(OK, topic, text)
     remedy = "raise vllm_gpu_memory_utilization, or lower vllm_max_model_length"
     return Finding(ERROR, topic, text, remedy)
@@ -218,7 +218,7 @@ def lower(plan: Plan, values: Settings, has_share: bool) -> str:
 
 
 def check_disk(recipe: Recipe, steps: dict[str, Step]) -> Iterator[Finding]:
-    """Check that what the stages (`steps`, by stage) keep on disk has room, by disk."""
+    """Check that each disk has space for the files of the stages (`steps`, by stage)."""
     disks: dict[int, list[tuple[str, float, str]]] = {}  # folder, bytes, how many of what
     for stage, step in steps.items():
         values, (checkpoint, saved) = recipe.settings[stage], checkpoint_bytes(step)
@@ -245,5 +245,5 @@ def check_disk(recipe: Recipe, steps: dict[str, Step]) -> Iterator[Finding]:
         text = f"{size(sum(sizes))} needed ({', '.join(texts)}), {size(free)} free for "
         text += ", ".join(dict.fromkeys(folders)) + ("" if runs_here else ", without a GPU")
         level = OK if sum(sizes) <= free else ERROR if runs_here else WARNING
-        remedy = "free some, lower save_total_limit, or set output_dir to a larger disk"
+        remedy = "free some space, lower save_total_limit, or set output_dir to a larger disk"
         yield Finding(level, "disk", text, "" if level == OK else remedy)

@@ -56,7 +56,7 @@ def load_shape(model: str) -> dict[str, Any]:
         if model in shapes:
             return shapes[model]
         raise UserError(
-            f"model_name_or_path: {model} is no checkpoint folder, and its shape is not known "
+            f"model_name_or_path: {model} is not a checkpoint folder, and its shape is not known "
             f"here; download it and name the folder, or use one of {', '.join(shapes)}"
         )
     try:
@@ -231,7 +231,8 @@ def read_launch(name: str | None, processes: int) -> dict[str, Any]:
     path = ACCELERATE / f"{name or 'ddp'}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in ACCELERATE.glob("*.yaml")))
-        raise UserError(f"accelerate: {name!r} is no file of configs/accelerate; choose {known}")
+        fault = f"{name!r} is not a file of configs/accelerate"
+        raise UserError(f"accelerate: {fault}; choose one of {known}")
     return read_yaml(str(path)) | {"config_file": path.name}
 
 
@@ -276,7 +277,7 @@ def check_inputs(recipe: Recipe) -> Iterator[Finding]:
                 if not path.startswith(f"{recipe.run}/") or Path(path).exists():
                     continue
                 if not any(writes(*made, path) for made in folders.items()):
-                    text = f"{key}: {path} is not there, and no stage of the recipe writes it"
+                    text = f"{key}: {path} does not exist, and no stage of the recipe writes it"
                     remedy = f"correct it; output_dir: {', '.join(folders.values()) or 'none'}"
                     yield Finding(ERROR, f"{stage}.yaml", text, remedy)
 

@@ -1,9 +1,9 @@
 """Plan the memory of one training process, in bytes, from a model's config and a recipe's numbers.
 
-Pure arithmetic without torch: a step has moments at which its memory can peak (`plan_step`), each
-moment is a list of parts with their formulas, and the plan is the highest moment. Derived from the
-source of transformers 5.17 and TRL 1.16; `benchmarks.memory` compares it with measured steps.
-Lengths are tokens, L is a row's.
+It is pure arithmetic without torch. A step has moments at which its memory can peak (`plan_step`).
+Each moment is a list of parts with their formulas, and the plan is the highest moment. The formulas
+follow the source of transformers 5.17 and TRL 1.16. `benchmarks.memory` compares them with measured
+steps. Lengths are tokens, L is that of a row.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,11 @@
-"""What a recipe will take: hours, tokens, GPU-hours and cost of each stage, before it starts.
+"""Estimate hours, tokens, GPU-hours and cost of each stage of a recipe before it starts.
 
     make plan RECIPE=grpo7b GPUS=1 PRICE=2.5
     python -m stages.preflight.plan --recipe configs/grpo7b --gpu a100 --step_seconds 14.2
 
-Needs no weights, no data and no GPU: `roofline.py` says how long a token takes. What is not known
-before a run is assumed and said below the table; a measured step, or the log's mean length of a
-completion, replaces the assumption that matters most.
+It needs no weights, no data and no GPU: `roofline.py` computes the time of a token. Numbers that
+are not known before a run are assumed, and listed below the table. A measured step, or the mean
+length of completions in a log, replaces the assumption that matters most.
 """
 
 import math

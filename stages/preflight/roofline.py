@@ -1,9 +1,9 @@
 """Seconds of generation and of updates on a GPU, from its speed, its bandwidth and the lengths.
 
-A pass is bound by what is larger: operations over the speed that is reached, or bytes over the
-bandwidth that is reached. The shares that are reached, and what a step of the engine costs beside,
-are assumptions, the same for every model and run; `benchmarks.plan` holds the result against
-published measurements (docs/results/plan.md).
+The time of a pass is the larger of operations / reached speed and bytes / reached bandwidth. The
+reached shares of the device's speed and bandwidth, and the overhead of an engine's step, are
+assumptions, the same for every model and run. `benchmarks.plan` compares the result with published
+measurements (docs/results/plan.md).
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Check tokenizer and chat template, without weights or network: each fault cost someone a run."""
+"""Check tokenizer and chat template for faults that spoil a run, without weights or network."""
 
 import json
 from collections.abc import Iterator
@@ -120,7 +120,7 @@ def check_prompt(tokenizer: Any, messages: list[dict], prompt: str) -> Iterator[
         text = "the template writes today's date: prompts change from day to day"
         yield Finding(WARNING, "template", text, "set a fixed date in the template")
     if render(tokenizer, messages, start=False) == prompt:
-        text = "the template ignores add_generation_prompt: a prompt opens no answer's turn"
+        text = "the template ignores add_generation_prompt: a prompt does not open the answer"
         remedy = "let it write the assistant's heading where it is set"
         yield Finding(WARNING, "template", text, remedy)
     ids, bos = tokenizer(prompt, add_special_tokens=False)["input_ids"], tokenizer.bos_token_id

@@ -1,4 +1,4 @@
-"""Which problems GRPO trains on, decided before anything is generated. No torch.
+"""The choice of the problems that GRPO trains on, made before it generates. No torch.
 
 A group teaches only where its rollouts differ: with pass rate p, all G rollouts agree with
 probability p^G + (1-p)^G. Resampling such groups (DAPO, arXiv:2503.14476) costs generated
@@ -9,12 +9,13 @@ Glicko, Glickman 1999). The logit of problem i's pass rate is a sum of two norma
 
     eta_i = weights . features_i + offset_i        p_i = 1 / (1 + exp(-eta_i))
 
-A group with k of G correct is a binomial observation of eta, whose correction weights and offset
-share by their variances: one group teaches about every problem like it. What is known fades: the
-weights walk by `DRIFT` a batch, an offset returns to its prior with a half-life (docs/grpo.md).
+A group with k of G correct is a binomial observation of eta. Weights and offset share its
+correction by their variances, so one group teaches about every similar problem. Knowledge fades:
+the weights drift by `DRIFT` a batch, an offset returns to its prior with a half-life
+(docs/curriculum.md).
 
-Decided on raw correctness, never on the summed reward. All processes hold the same state and draw
-the same numbers: they are fed gathered results, and the random stream is keyed on (seed, batch).
+The choice follows raw correctness, never the summed reward. All processes hold the same state and
+draw the same numbers: their results are gathered, and the random stream is keyed on (seed, batch).
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,25 +47,25 @@ _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2  # without the normal, for densi
 
 
 class Curriculum:
-    """Which problems each generation batch trains on. Subclass it and override what you need.
+    """Chooses the problems of each generation batch. Subclass it and override what you need.
 
-    A problem is the number of its row in `train_dataset`, from 0. Without an override the
-    problems are TRL's own next ones.
+    A problem is the number of its row in `train_dataset`, from 0. Without an override TRL takes its
+    own next problems.
 
     Every process holds a curriculum of its own, and all must choose the same problems. So decide
-    by what `observe` was given, which is gathered, and by random numbers keyed on `seed`.
+    only by the gathered results that `observe` gets, and by random numbers keyed on `seed`.
 
     A recipe names a subclass as `curriculum: module:Class`. It is built as
     `Class(problems, num_generations, seed)`.
 
     Args:
-        problems: one entry for each problem; of a recipe the rows of `train_file`, as dicts.
+        problems: one entry for each problem; for a recipe the rows of `train_file`, as dicts.
         num_generations: G, rollouts in a group.
         seed: that of the recipe, the same on every process.
 
     Attributes:
-        num_components: components of the hidden states of the prompts that `see` is given.
-        max_rounds: how often `next_round` is asked in a batch, at most.
+        num_components: number of components of the prompts' hidden states that `see` gets.
+        max_rounds: most calls of `next_round` in one batch.
     """
 
     num_components: int = 0
@@ -123,8 +124,8 @@ class Curriculum:
 class Refill(Curriculum):
     """A curriculum that replaces all-correct and all-wrong groups (DAPO's resampling).
 
-    Every rank generates as many groups as the rank with most zero-variance ones, so that all go
-    through the same collective calls. `curriculum` chooses the problems of the new groups too.
+    Every rank generates as many groups as the rank with most such groups, so that all make the same
+    collective calls. `curriculum` chooses the problems of the new groups too.
     """
 
     def __init__(self, curriculum: "PredictiveCurriculum", max_rounds: int) -> None:
@@ -170,16 +171,16 @@ class PredictiveCurriculum(Curriculum):
     """The posterior of every problem's pass rate, and the choice of the next problems.
 
     Args:
-        peers: what is known to be alike, one hashable per problem, such as (source, level).
+        peers: one hashable for each problem, such as (source, level); equal ones are similar.
         num_generations: G, rollouts in a group; seed: the same on every process.
-        is_predictive: choose by the chance of a useful group; else all problems alike.
+        is_predictive: choose by the chance of a useful group; else with equal chances.
         num_components: of the hidden states of the prompts, which the trainer then computes before
             the first batch and gives to `see`; 0: peers alone.
         explore_share: share of all choices, in [0, 1], that goes to the problems not used for
             longest: with n problems a batch, each of N is used once in N / (share n) batches.
         rest: batches for which a problem just used is left alone; fewer in a pool so small that
             more than half of it would rest.
-        half_life: batches after which half of what a problem has shown of itself is forgotten.
+        half_life: batches after which half of a problem's observations are forgotten.
     """
 
     def __init__(
@@ -224,7 +225,8 @@ class PredictiveCurriculum(Curriculum):
             )
         if not np.isfinite(components).all():
             raise UserError(
-                "model_name_or_path: states of prompts are not finite; fix its weights or dtype"
+                "model_name_or_path: its states of the prompts are not finite; fix its weights or "
+                "dtype"
             )
         self._set_features(np.hstack([self._known, components]))
         if self._counts:

@@ -1,12 +1,12 @@
 """Evaluation during GRPO: avg@k on held-out problems, and the best model kept (docs/grpo.md).
 
-Every problem counts once, where TRL averages over batches and over the copies that fill up the last
-one when several processes share the problems; correct is what the project's grader says,
-whatever the rewards are; and the training goes on as if nothing had been evaluated.
+Every problem counts once. TRL averages over batches, with the copies that fill up the last one when
+several processes share the problems. The project's grader decides which answers are correct,
+whatever the rewards are. The training continues as if nothing had been evaluated.
 
-The best model lies in `<output_dir>/best`. The new one is written to another folder, `best.json`
-last, and then takes its place by renaming: killed between two renames a run leaves none under the
-name, and the resumed run puts the finished one there.
+The best model is in `<output_dir>/best`. A new one is written to another folder, `best.json` last,
+and then renamed. A run that is killed between two renames leaves none under the name, and the
+resumed run puts the finished one there.
 """
 
 import json
@@ -30,7 +30,7 @@ NAME, FILE = "best", "best.json"
 
 @contextmanager
 def random_state_kept(device: torch.device) -> Iterator[None]:
-    """Afterwards Python's, numpy's and torch's random numbers go on; not a vLLM server's."""
+    """Restore Python's, numpy's and torch's random state afterwards; not a vLLM server's."""
     state, numpy_state = random.getstate(), np.random.get_state()
     devices = [] if device.type == "cpu" else [device]
     try:
@@ -54,7 +54,7 @@ def average_at_k(num_right: list[int], k: int) -> tuple[float, float]:
 
 
 class HeldOutCounts:
-    """Right, cut-off (without one of the ids `ends`) completions and tokens of each problem."""
+    """Correct and cut-off completions (without one of the ids `ends`), tokens of each problem."""
 
     def __init__(self, num_generations: int, ends: set[int]) -> None:
         self._k, self._ends = num_generations, ends

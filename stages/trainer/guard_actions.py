@@ -1,9 +1,8 @@
-"""The guards inside the trainer: what they look at, and what they do (docs/grpo.md).
+"""The guards inside the trainer: their measurements and actions (docs/grpo.md).
 
 A guard warns, stops the run, or goes back to the last healthy checkpoint with a lower learning
-rate. Each is a line of `events.jsonl` in the output folder. A run that was killed takes some steps
-again, and then their lines are there again; a roll-back is never repeated, as from its line on the
-run resumes behind it.
+rate. Each event is a line of `events.jsonl` in the output folder. A run that was killed repeats
+some steps and their lines. It never repeats a roll-back: it resumes after it.
 """
 
 import json
@@ -69,10 +68,10 @@ class WeightWatch(TrainerCallback):
 class GuardCallback(WeightWatch):
     """The guards for TRL's own trainer: `GRPOTrainer(..., callbacks=[GuardCallback()])`.
 
-    They judge what the trainer logs, whenever it logs (`logging_steps=1`: every step): eos,
-    entropy, length, no_signal, and the weights. What they do is in `events.jsonl` and `firings`;
-    "stop" ends the training as its last step does. What needs completions (repetition, alignment)
-    or the trainer's state (rollback) is `MathGRPOTrainer`'s. A resume starts the references again.
+    They judge the trainer's log, whenever it logs (`logging_steps=1`: every step): eos, entropy,
+    length, no_signal, and the weights. Their events are in `events.jsonl` and `firings`; "stop"
+    ends the training as its last step does. Only `MathGRPOTrainer` has the guards that need
+    completions (repetition, alignment) and the rollback. A resume starts the references again.
     """
 
     def __init__(self, settings: GuardSettings | None = None) -> None:
@@ -128,7 +127,7 @@ class GuardActions(WeightWatch):
         return {"guards": self.guards.state_dict(), "num_rollbacks": self._num_rollbacks}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint; roll-backs that it does not know of lower the learning rate."""
+        """Resume from a checkpoint; roll-backs after it lower the learning rate."""
         self.guards.load_state_dict(state["guards"])
         self._start()
         saved = state["num_rollbacks"]
@@ -199,7 +198,7 @@ class GuardActions(WeightWatch):
             self.trainer._save_checkpoint(self.trainer.model, None)
 
     def on_step_end(self, args, state, control, **kwargs):
-        """Judge the optimizer step and carry out what is due."""
+        """Judge the optimizer step and carry out the guards' actions."""
         step = self.trainer.state.global_step - 1  # the weights that wrote the completions
         moved = torch.tensor([self._moved], device=self.trainer.accelerator.device)
         self._statistics["moved_share"] = mean_of_all(moved)

@@ -1,9 +1,9 @@
-"""Collapse guards of GRPO: when is a run going wrong, and what is done about it.
+"""Collapse guards of GRPO: they notice a run that goes wrong, and act.
 
-Each guard has a statistic, a limit and an action that the recipe chooses. The trainer hands the
-statistics of every step to `Guards.observe`, carries out the actions of the firings it gets back,
-and writes each as a line of `events.jsonl`. What a statistic measures is about this process's share
-of a batch or a model; the caller gathers it. Importing this needs no torch.
+Each guard has a statistic, a limit and an action that the recipe chooses. The trainer passes the
+statistics of every step to `Guards.observe`. It carries out the actions that it gets back, and
+writes each as a line of `events.jsonl`. A statistic covers this process's share of a batch or a
+model; the caller gathers it. Importing this needs no torch.
 """
 
 import copy
@@ -84,32 +84,42 @@ GUARDS = tuple(RULES)
 
 @dataclass(frozen=True)
 class GuardSettings:
-    """What each guard does, and from where on. A recipe's key is `guard_` and the name here.
+    """The action and the limit of each guard. A recipe's key is `guard_` and the name here.
 
     "rollback" goes back to the last healthy checkpoint. Shares and rates are in [0, 1].
     """
 
-    repetition: str = setting("warn", "where many completions repeat: off, warn, rollback, stop")
-    eos: str = setting("warn", "where completions no longer end: off, warn, rollback, stop")
-    entropy: str = setting("warn", "where the policy gets deterministic: off, warn, rollback, stop")
-    length: str = setting("warn", "where completions grow suddenly: off, warn, rollback, stop")
-    alignment: str = setting("warn", "where the sampler disagrees: off, warn, rollback, stop")
-    weights: str = setting("warn", "where most weights do not move: off, warn, rollback, stop")
-    no_signal: str = setting("warn", "where hardly any group is informative: off, warn, stop")
+    repetition: str = setting("warn", "if many completions repeat: off, warn, rollback, stop")
+    eos: str = setting("warn", "if completions no longer end: off, warn, rollback, stop")
+    entropy: str = setting("warn", "if the policy gets deterministic: off, warn, rollback, stop")
+    length: str = setting("warn", "if completions grow suddenly: off, warn, rollback, stop")
+    alignment: str = setting(
+        "warn", "if sampler and trainer disagree on log-probs: off, warn, rollback, stop"
+    )
+    weights: str = setting("warn", "if most weights do not move: off, warn, rollback, stop")
+    no_signal: str = setting("warn", "if almost all groups have zero variance: off, warn, stop")
     # `repeated_ngram_share` says why not fewer; a healthy run's entropy may end near 0.02.
-    repetition_ngram: int = setting(8, "n of the n-grams that are compared, tokens")
-    max_repetition: float = setting(0.5, "score above which one completion is repetitive, 0..1")
-    max_repetitive_share: float = setting(0.2, "repetitive completions, share of a step's")
-    cut_off_rise: float = setting(0.2, "rise of the cut-off rate, absolute, 0..1")
-    min_entropy: float = setting(0.002, "least entropy, nats per token")
-    max_length_growth: float = setting(2.0, "recent mean length over the reference")
-    max_logp_mismatch: float = setting(1.05, "mean exp|log-prob difference| of sampler and trainer")
-    min_moved_share: float = setting(0.05, "share of the weights that an optimizer step moves")
-    min_signal: float = setting(0.05, "least share of informative groups, 0..1")
+    repetition_ngram: int = setting(8, "repetition: n of the n-grams, in tokens")
+    max_repetition: float = setting(
+        0.5, "repetition: score above which a completion is repetitive, 0..1"
+    )
+    max_repetitive_share: float = setting(
+        0.2, "repetition: limit for the share of repetitive completions, 0..1"
+    )
+    cut_off_rise: float = setting(0.2, "eos: limit for the rise of the cut-off rate, 0..1")
+    min_entropy: float = setting(0.002, "entropy: least mean, nats per token")
+    max_length_growth: float = setting(2.0, "length: limit for recent mean / reference mean")
+    max_logp_mismatch: float = setting(
+        1.05, "alignment: limit for the mean of exp|log-prob difference|"
+    )
+    min_moved_share: float = setting(
+        0.05, "weights: least share that an optimizer step must move, 0..1"
+    )
+    min_signal: float = setting(0.05, "no_signal: least share of informative groups, 0..1")
     patience: int = setting(3, "violating steps in a row before a guard acts")
-    baseline_steps: int = setting(5, "steps before any verdict on length and end-of-sequence")
-    rollback_lr_factor: float = setting(0.5, "a roll-back multiplies learning_rate with it, 0..1")
-    max_rollbacks: int = setting(3, "roll-backs after which the next one stops the run")
+    baseline_steps: int = setting(5, "steps before eos and length judge")
+    rollback_lr_factor: float = setting(0.5, "a roll-back multiplies learning_rate by this, 0..1")
+    max_rollbacks: int = setting(3, "most roll-backs; the next one stops the run")
 
     def __post_init__(self) -> None:
         for name in GUARDS:
@@ -121,10 +131,10 @@ class GuardSettings:
 
 @dataclass(frozen=True)
 class Firing:
-    """A guard's call for its action.
+    """A guard's request for its action.
 
     `since` is the first step that looks unhealthy, of the streak or of the steps whose mean is
-    judged, the run's baseline left out. Checkpoints from there on are not to be trusted.
+    judged, without the run's baseline. Checkpoints from there on are not trusted.
     """
 
     guard: str
@@ -140,13 +150,14 @@ class Guards:
     """Streaks of violating steps, one per guard.
 
     A guard that has found `patience` violating steps in a row fires, once per streak. A statistic
-    that is missing or NaN neither adds to a streak nor ends it; an entropy that is no finite number
-    is a violation. `length` looks at `length_growth`, `eos` at the last 10 steps:
+    that is missing or NaN neither adds to a streak nor ends it. An entropy that is not finite is a
+    violation. `length` looks at `length_growth`, `eos` at the last 10 steps:
 
         mean cut-off rate > `best_reference`'s + `cut_off_rise`  and  mean reward < its
 
-    `no_signal` looks at the last 10 steps, or as many as have 3 / `min_signal` groups: none of them
-    informative is then no bad luck (95 %, the rule of three). All cut off counts as none, at once.
+    `no_signal` looks at the last 10 steps, or at more, until they have 3 / `min_signal` groups. If
+    none of these is informative, that is not by chance (95 %, the rule of three). A step whose
+    completions are all cut off counts at once.
     """
 
     def __init__(self, settings: GuardSettings) -> None:
@@ -196,7 +207,7 @@ class Guards:
         return copy.deepcopy(self._state | {"values": values})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on as the guards that gave `state` would have, with the same settings."""
+        """Continue as the guards that gave `state` would have, with the same settings."""
         self._state |= copy.deepcopy(state)  # an older version's lacks what is new
         self.values = {name: float(x) for name, x in self._state.pop("values", {}).items()}
 
@@ -263,10 +274,10 @@ def repeated_ngram_share(ids: list[int], ngram_size: int) -> float:
 
         1 - distinct n-grams / all n-grams
 
-    A loop of p tokens that fills the last L of N tokens gives about (L - p) / N, whatever n is;
-    honest text depends on n, and on its length: of 732 worked solutions of MATH and NuminaMath with
-    512 tokens and more 7.8 % are above 0.5 with n = 4, 0.3 % with n = 8, the default: formulas that
-    are written again and tables of cases are no collapse.
+    A loop of p tokens that fills the last L of N tokens gives about (L - p) / N, whatever n is.
+    Healthy text depends on n and on its length, as it repeats formulas and tables of cases. Of 732
+    worked solutions of MATH and NuminaMath with at least 512 tokens, 7.8 % are above 0.5 with
+    n = 4, but only 0.3 % with n = 8, the default.
     """
     ngrams = list(zip(*(ids[start:] for start in range(ngram_size)), strict=False))
     return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0
@@ -399,9 +410,9 @@ def sample_weights(model: Any, max_elements: int = 1_000_000) -> list["torch.Ten
 def moved_share(before: list["torch.Tensor"], after: list["torch.Tensor"]) -> float:
     """Share, 0..1, of the elements that an optimizer step has changed; NaN of none.
 
-    In bf16 an update below half the distance to the next number is rounded away: AdamW with a
-    learning rate of 5e-7 moves 1 % of weights around 0.02, of float32 weights nearly all. A low
-    share is no loss where DeepSpeed keeps float32 copies, or the rounding is stochastic.
+    In bf16 an update below half the distance to the next number is rounded away. AdamW with a
+    learning rate of 5e-7 moves 1 % of bf16 weights around 0.02, but nearly all float32 weights. A
+    low share is harmless where DeepSpeed keeps float32 copies, or the rounding is stochastic.
     """
     moved = [old != new for old, new in zip(before, after, strict=True)]
     total = sum(part.numel() for part in moved)

@@ -1,8 +1,8 @@
-"""What the policy makes of every problem before it tries one: hidden states of the prompts.
+"""Hidden states of the prompts, by which the curriculum compares problems.
 
-One forward pass over each prompt, before the first step. Problems that the model sees as alike are
-about as hard for it, so the curriculum learns from one what to expect of the others (linear probes
-of hidden states, arXiv:1610.01644).
+The trainer makes one forward pass over each prompt, before the first step. Problems with similar
+states are about equally hard for the model. So the curriculum learns from one problem about others
+(linear probes of hidden states, arXiv:1610.01644).
 """
 
 from pathlib import Path
@@ -38,7 +38,7 @@ def prompt_components(trainer: Any, num: int) -> np.ndarray:
         file.parent.mkdir(parents=True, exist_ok=True)
         with open_whole(file, "wb") as opened:
             np.save(opened, components)
-        say(f"grpo: {num} components of what the model makes of {len(states):,} prompts -> {file}")
+        say(f"grpo: {num} components of the model's states of {len(states):,} prompts -> {file}")
     return of_main_process(components)
 
 

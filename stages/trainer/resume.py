@@ -1,8 +1,8 @@
-"""Exact resume: what TRL forgets at a checkpoint, so that a run goes on after `kill -9` unchanged.
+"""Exact resume: a run that resumes after `kill -9` ends as if it had not been killed.
 
-TRL loses the order of the problems in every epoch but the first, the generation batch that a
-checkpoint lies inside, and the metrics not logged yet. A checkpoint gets more files, on disk before
-`trainer_state.json`, the mark of a complete one:
+TRL's checkpoints lack the order of the problems after the first epoch, the generation batch in use,
+and the metrics not logged yet. These files are added, before `trainer_state.json`, the mark of a
+complete checkpoint:
 
     extra_state.json             counters, metrics and completions to be logged, and `extra_state`
     generation_buffer_<rank>.pt  completions that later steps use, if the checkpoint lies inside one
@@ -29,9 +29,10 @@ ABANDONED = "abandoned_trainer_state.json"  # the mark of a checkpoint that a ro
 class EpochSampler(RepeatSampler):
     """TRL's sampler, with a permutation that depends on the seed and the epoch alone.
 
-    TRL's draws the next permutation at every iteration, so a resumed run starts with the first one
-    again. `set_epoch` would not do: it reaches no sampler behind accelerate's shards and skips.
-    `epoch` is called as an iteration starts and gives the number of finished epochs.
+    TRL's sampler draws the next permutation at every iteration, so a resumed run starts with the
+    first one again. `set_epoch` would not help: it does not reach a sampler behind accelerate's
+    shards and skips. The function `epoch` is called as an iteration starts and gives the number of
+    finished epochs.
     """
 
     def __init__(self, sampler: RepeatSampler, epoch: Callable[[], int]) -> None:
@@ -78,7 +79,7 @@ def save_generation_state(trainer: Any, folder: Path) -> None:
 
 
 def load_generation_state(trainer: Any, folder: Path) -> None:
-    """Go on from a checkpoint, whose weights, optimizer and schedule have been loaded."""
+    """Resume from a checkpoint whose weights, optimizer and schedule have been loaded."""
     file, args = folder / STATE_FILE, trainer.args
     if not file.is_file():
         raise UserError(f"{file} is missing; resume from a checkpoint that this stage wrote")
@@ -88,12 +89,12 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
         raise UserError(
             f"{file}: holds the state of {', '.join(sorted(saved)) or 'nothing'}, this recipe "
             f"needs that of {', '.join(sorted(needed)) or 'nothing'}; resume with the recipe that "
-            "wrote the checkpoint, or train from the start in another output_dir"
+            "wrote the checkpoint, or start a new run in another output_dir"
         )
     if state["num_buffers"] not in (0, args.world_size):
         raise UserError(
-            f"{folder}: lies inside a generation batch of {state['num_buffers']} processes, "
-            f"this run has {args.world_size}; start as many as before"
+            f"{folder}: was written by {state['num_buffers']} processes in the middle of a "
+            f"generation batch, this run has {args.world_size}; start as many as before"
         )
     trainer._step, trainer._buffered_inputs = state["step"], None
     if state["num_buffers"]:
@@ -119,7 +120,7 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
 def abandon_later_checkpoints(output_dir: str, step: int) -> None:
     """Take their mark off the checkpoints behind this step's; their other files stay.
 
-    Training goes on from here. Killed later, it must come back to what it wrote itself.
+    Training resumes here. If it is killed later, it must find its own checkpoints only.
     """
     for mark in Path(output_dir).glob(f"checkpoint-*[0-9]/{TRAINER_STATE_NAME}"):
         if int(mark.parent.name.rpartition("-")[2]) > step:

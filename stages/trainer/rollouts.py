@@ -1,8 +1,8 @@
 """Generation batches of TRL: groups, batches merged from several rounds, masks, advantages.
 
 Pure functions on the dictionaries of `GRPOTrainer._generate_and_score_completions`, which hold the
-rows of one process, and on `Groups`, which holds what all processes know of all rows. B rows,
-N = B / G groups, P prompt tokens (padded on the left), C completion tokens (padded on the right).
+rows of one process, and on `Groups`, which holds the rewards of all processes. B rows, N = B / G
+groups, P prompt tokens (padded on the left), C completion tokens (padded on the right).
 """
 
 from collections import defaultdict
@@ -32,15 +32,15 @@ EPSILON = 1e-4  # TRL's; what it adds to every deviation it divides by
 def is_uniform(correctness: torch.Tensor, num_generations: int) -> torch.Tensor:
     """Which groups are all-correct or all-wrong: (N*G,) of 0 and 1 -> (N,), bool.
 
-    Unlike TRL's `frac_reward_zero_std` it looks at correctness alone, so a length or format term
-    cannot make a group without signal look useful.
+    Unlike TRL's `frac_reward_zero_std` it looks at correctness alone. A group with equal answers
+    does not count as useful because of a length or format reward.
     """
     groups = correctness.view(-1, num_generations)  # (N, G)
     return groups.amax(dim=1) == groups.amin(dim=1)
 
 
 def are_dead(rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """Which groups have summed rewards that are all equal, NaN aside: (N*G,) -> (N,), bool."""
+    """Which groups have zero variance, their summed rewards equal but NaN: (N*G,) -> (N,), bool."""
     groups = rewards.view(-1, num_generations)  # (N, G)
     return nan_to_num(groups, nan=-inf).amax(dim=1) <= nan_to_num(groups, nan=inf).amin(dim=1)
 
@@ -179,8 +179,8 @@ def advantages(scale: str, rewards: torch.Tensor, num_generations: int) -> torch
         none    nothing is divided                  Dr. GRPO, arXiv:2503.20783
         batch   std r, that of all N*G rewards      arXiv:2508.08221
 
-    Rewards are weighted sums of complete groups of all processes, shape (N*G,); one that is NaN, as
-    nothing scored the completion, counts in no mean and no deviation, and its advantage is 0.
+    Rewards are weighted sums of complete groups of all processes, shape (N*G,). A reward is NaN if
+    no function scored the completion. It counts in no mean and no deviation; its advantage is 0.
     """
     values = centred(rewards, num_generations)
     if scale == "group":

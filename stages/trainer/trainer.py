@@ -1,9 +1,9 @@
-"""The GRPO trainer: TRL's, with curriculum, guards, a quicker update, early stop and exact resume.
+"""The GRPO trainer: TRL's, with curriculum, guards, a faster update, early stop and exact resume.
 
-Every hook calls `super()` and only chooses what goes in, or adds to what comes out; with all parts
-off every step is TRL's. Hooks are in the order of a run: the order of problems, a step (choose,
-generate, reward, generate again, measure, sort rows, log-probs, loss, gradient, log), checkpoints,
-evaluation.
+Every hook calls `super()` and only changes its inputs or outputs. With all parts off every step is
+TRL's. Hooks are in the order of a run: the order of problems, a step, checkpoints, evaluation.
+Those of a step: choose, generate, reward, generate again, measure, sort rows, log-probs, loss,
+gradient, log.
 """
 
 import copy
@@ -50,16 +50,16 @@ class MathGRPOTrainer(GRPOTrainer):
 
     Args:
         curriculum: chooses the problems of each generation batch; None leaves them to TRL.
-        guards: what `GuardActions` does; None watches nothing.
+        guards: settings of `GuardActions`; None means no guards.
         max_mean_ratio, update_tokens: see `update`.
-        columns: of the rows of `train_dataset` and of `eval_dataset`, as dicts of any values. The
-            rewards get them besides the data set's own, which need a `held_out` to be evaluated.
+        columns: further columns of `train_dataset` and of `eval_dataset`, a dict for each row, of
+            any values. The rewards get them too. Rows to evaluate need a column `held_out`.
         grader: that of the rewards, for an `eval_dataset` whose rows have a `held_out`; without it
             the evaluation is TRL's.
         keeps_best: whether the model with the highest avg@k is saved.
-        correctness: name of the reward function that is above 0 for a correct answer alone,
-            which a curriculum follows; None: the first of `GRADED`.
-        dead_groups: "drop" leaves groups whose rewards are all equal out of the loss.
+        correctness: name of the reward function that is above 0 for correct answers only, which
+            the curriculum follows; None: the first of `GRADED`.
+        dead_groups: "drop" leaves zero-variance groups (all rewards equal) out of the loss.
 
     Attributes:
         extra_state: name -> object whose `state_dict()` gives JSON values, equal on all processes,
@@ -104,11 +104,11 @@ class MathGRPOTrainer(GRPOTrainer):
             )
         if curriculum is not None:
             if not isinstance(curriculum, Curriculum):
-                raise ValueError(f"curriculum: {type(curriculum).__name__} is no Curriculum")
+                raise ValueError(f"curriculum: {type(curriculum).__name__} is not a Curriculum")
             asks_again = type(curriculum).next_round is not Curriculum.next_round
             if asks_again and not curriculum.max_rounds:
                 raise ValueError(
-                    f"curriculum: {type(curriculum).__name__}.next_round would never be asked; "
+                    f"curriculum: {type(curriculum).__name__}.next_round would never be called; "
                     "set max_rounds above 0"
                 )
             self.extra_state["curriculum"] = curriculum
@@ -143,13 +143,13 @@ class MathGRPOTrainer(GRPOTrainer):
         return super().train(checkpoint, *args, **kwargs)
 
     def _check(self) -> None:
-        """Refuse what only the built trainer can tell."""
+        """Refuse keys that only the built trainer can check."""
         actions = self.guard_actions.actions.items() if self.guard_actions is not None else ()
         rollback = next((f"guard_{name}" for name, does in actions if does == "rollback"), "")
         if self.is_deepspeed_enabled and (self.max_mean_ratio is not None or rollback):
             raise UserError(
-                f"{rollback or 'max_mean_ratio'}: does not work with DeepSpeed, which steps within "
-                "the backward pass and cannot start again in one process; train with DDP, or "
+                f"{rollback or 'max_mean_ratio'}: does not work with DeepSpeed, which takes its "
+                "step in the backward pass and cannot restart in one process; train with DDP, or "
                 + ("use stop" if rollback else "remove the key")
             )
         if self.args.sync_ref_model and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
@@ -163,18 +163,18 @@ class MathGRPOTrainer(GRPOTrainer):
             drops or self._has_rounds()
         ):
             raise UserError(
-                f"{'dead_groups: drop' if drops else 'refill'}: looks at summed rewards, which "
-                "multi_objective_aggregation: normalize_then_sum does not; remove one of them"
+                f"{'dead_groups: drop' if drops else 'refill'}: needs summed rewards, which "
+                "multi_objective_aggregation: normalize_then_sum does not use; remove one of them"
             )
         if drops and self.loss_type == "bnpo":
             raise UserError(
-                "dead_groups: drop: loss_type: bnpo divides each micro-batch by its own tokens, "
-                "however many are left; use loss_type: dapo, or keep"
+                "dead_groups: drop does not go with loss_type: bnpo, which divides each "
+                "micro-batch by its own tokens; use loss_type: dapo, or dead_groups: keep"
             )
         if drops and self.loss_type in PER_COMPLETION and self._has_other_loss():
             raise UserError(
                 f"dead_groups: drop with loss_type: {self.loss_type} would scale the entropy bonus "
-                "and the balance of experts too; use loss_type: dapo, or keep"
+                "and the balance of experts too; use loss_type: dapo, or dead_groups: keep"
             )
 
     # The order of problems
@@ -286,7 +286,7 @@ class MathGRPOTrainer(GRPOTrainer):
     def _generate_in_rounds(
         self, inputs: list[dict[str, Any]], problems: list[int] | None, num_logged: dict[str, int]
     ) -> dict[str, Any]:
-        """Generate as long as the curriculum wants, and train on the informative groups.
+        """Generate until the curriculum asks for no more, and train on the informative groups.
 
         Groups do not move between ranks; all ranks make the same calls.
         """
@@ -327,7 +327,7 @@ class MathGRPOTrainer(GRPOTrainer):
         return batch
 
     def _drop_dead_groups(self, batch: dict[str, Any]) -> None:
-        """Leave groups whose rewards are all equal out of the loss, and of what divides it."""
+        """Leave zero-variance groups out of the loss, and out of the number that divides it."""
         is_dead = rollouts.are_dead(self._rewards, self.num_generations)  # (N,), of all processes
         mine = is_dead.chunk(self.accelerator.num_processes)[self.accelerator.process_index]
         is_out = mine.repeat_interleave(self.num_generations).unsqueeze(1)  # (B, 1)
@@ -476,7 +476,7 @@ class MathGRPOTrainer(GRPOTrainer):
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> tuple:
         if self._grader is None:
             return super().prediction_step(model, inputs, *args, **kwargs)
-        # TRL's would go on to a loss: another forward pass over the batch, for a number that says
-        # nothing, as the advantages of a group sum to zero.
+        # TRL's would compute a loss: another forward pass over the batch, for a number without
+        # meaning, as the advantages of a group sum to zero.
         self._prepare_inputs(inputs)
         return None, None, None

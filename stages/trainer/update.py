@@ -1,23 +1,24 @@
 """The policy update where it is not TRL's: no padding, early stop, rounded weights.
 
-**Without its padding** (`update_tokens`, docs/speed.md). TRL runs a micro-batch as one rectangle: B
-rows of P prompt tokens, padded on the left, and C completion tokens, padded on the right, both as
-long as the longest of the generation batch. Here each row is cut down to its own tokens, rows of
-similar length go through the model together in passes of at most `update_tokens` tokens, kept until
-the one backward pass, and rows without a gradient under no_grad; what comes out is put back where
-TRL expects it. Loss and gradient are TRL's but for the rounding. Positions start at each row's
-first token, as in generation; TRL counts the padding before it, too, which is the same only for
-models with relative positions (RoPE).
+**Without padding** (`update_tokens`, docs/speed.md). TRL runs a micro-batch as one rectangle: B
+rows of P prompt tokens, padded on the left, and C completion tokens, padded on the right. Both are
+as long as the longest of the generation batch. Here each row is cut down to its own tokens. Rows of
+similar length go through the model together, in passes of at most `update_tokens` tokens, before
+the one backward pass. Rows without a gradient run under no_grad. The results are put back where TRL
+expects them. Loss and gradient equal TRL's up to rounding. Positions start at each row's first
+token, as in generation. TRL counts the padding before it, too; this is the same only for models
+with relative positions (RoPE).
 
-**Minibatch early-stop** (`max_mean_ratio`, docs/grpo.md): where the mean importance ratio of a
-minibatch's completion tokens, over all processes, exceeds it or is not finite, its loss is replaced
-by zero. An optimizer step whose minibatches were all dropped, or whose gradient is not finite, is
-not taken: with a gradient of zero Adam would still apply its momentum and weight decay.
+**Minibatch early-stop** (`max_mean_ratio`, docs/grpo.md). The mean importance ratio of a
+minibatch's completion tokens, over all processes, may exceed the limit or be infinite. Then its
+loss is replaced by zero. An optimizer step is skipped if its minibatches were all dropped, or if
+its gradient is not finite: with a gradient of zero Adam would still apply momentum and weight
+decay.
 
-**Stochastic rounding** (`stochastic_rounding`, docs/recipes.md). torchao's 8-bit AdamW rounds a new
-bf16 weight up or down by chance, so that its mean is exact. Here every process draws the same
-numbers, or the replicas drift apart; a resumed run draws those of an uninterrupted one; sampling
-does not notice.
+**Stochastic rounding** (`stochastic_rounding`, docs/precision.md). torchao's 8-bit AdamW rounds a
+new bf16 weight up or down at random, so that its mean is exact. Here every process draws the same
+numbers, so that replicas stay equal. A resumed run draws those of an uninterrupted one. Sampling is
+not affected.
 """
 
 from collections.abc import Callable, Sequence
@@ -85,11 +86,11 @@ def _take(values: list[Any], rows: torch.Tensor) -> Any:
 
 @dataclass
 class PackedForward:
-    """Stands in for the model where TRL asks for per-token log-probs; runs it in several passes.
+    """Runs the model in several passes where TRL asks it for per-token log-probs.
 
     Args:
-        is_packed: whether a pass is one row without padding, its parts told apart by
-            `position_ids` (FlashAttention); otherwise rows are padded to the longest of the pass.
+        is_packed: whether a pass is one row without padding, split by `position_ids`
+            (FlashAttention); otherwise rows are padded to the longest of the pass.
         agree: number of passes with and without gradient, shape (2,), int -> the highest of all
             processes. Sharded and replicated models exchange data in every pass, so all processes
             must make as many; those with fewer rows make them with two tokens.
@@ -258,7 +259,7 @@ def use_stochastic_rounding(trainer: Any) -> None:
 
 
 def rounds_stochastically(optimizer: Any) -> bool:
-    """Whether an optimizer, or the one inside accelerate's wrapper, rounds by chance."""
+    """Whether an optimizer, or the one inside accelerate's wrapper, rounds at random."""
     return getattr(getattr(optimizer, "optimizer", optimizer), "bf16_stochastic_round", False)
 
 

@@ -1,7 +1,8 @@
-"""A watch over vLLM behind TRL's trainer: an engine or a server that fails ends the run.
+"""A watch over TRL's vLLM engine or server: a failure ends the run.
 
-TRL waits for a server without end, and takes completions from one that was restarted with other
-weights. `Watched` ends such a run before it trains on them, so that the same command resumes it.
+TRL waits for a server without end. It also takes completions from a server that was restarted with
+other weights. `Watched` ends such a run before it trains on them, so that the same command resumes
+it.
 """
 
 import os
@@ -33,8 +34,8 @@ class Watched(vllm_generation.VLLMGeneration):
             if self.mode == "server":
                 raise
             raise UserError(
-                f"use_vllm: vLLM does not start with {self.model.name_or_path} (of the memory it "
-                f"has vllm_gpu_memory_utilization, {self.gpu_memory_utilization:g}): "
+                f"use_vllm: vLLM does not start with {self.model.name_or_path} "
+                f"(vllm_gpu_memory_utilization: {self.gpu_memory_utilization:g}): "
                 f"{' '.join(str(error).split())}"
             ) from error
         self._first_instance = self._instance()
@@ -62,8 +63,8 @@ class Watched(vllm_generation.VLLMGeneration):
         found = self._instance()
         if found != self._first_instance:
             raise LostError(
-                f"{self._name()} was restarted ({self._first_instance} is now {found}) and has not "
-                f"the trainer's weights; nothing was trained on its completions; {REMEDY}"
+                f"{self._name()} was restarted ({self._first_instance} is now {found}) and lacks "
+                f"the trainer's weights; no step was trained on its completions; {REMEDY}"
             )
 
     @contextmanager

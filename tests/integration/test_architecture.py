@@ -1,4 +1,4 @@
-"""The example patches of docs/architecture.md apply, touch few files, and work."""
+"""The patches in examples/patches apply, touch few files, and work."""
 
 import json
 import os
@@ -12,10 +12,10 @@ import pytest
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-PATCHES = dict(
-    zip(("loss", "curriculum", "metric"), re.findall(r"```diff\n(.*?)```", PAGE, re.S), strict=True)
-)
+PATCHES = {
+    name: (ROOT / f"examples/patches/{name}.patch").read_text(encoding="utf-8")
+    for name in ("loss", "curriculum", "metric")
+}
 RUN = """
 import json, sys
 from pipeline.errors import run_cli

@@ -318,7 +318,7 @@ def test_words_of_a_value_arrive_as_a_shell_would_part_them(start, tmp_path, how
         ("eval", {"TASKS": "math5000", "MODEL": "/x"}, "math500"),
         ("eval", {"TASKS": "math500"}, "model"),
         ("eval", {"SAMPLES": "32"}, "tasks"),
-        ("eval", {"TASKS": "math500", "MODEL": "/x", "SAMPLES": "0"}, "samples"),
+        ("eval", {"TASKS": "math500", "MODEL": "/x", "SAMPLES": "-1"}, "samples"),
         ("eval", {"TASKS": "held_out", "MODEL": "/x"}, "test_file"),
         ("eval", {"TASKS": "math500", "MODEL": "/x", "LORA": "1"}, "lora"),
         ("eval", {"TASKS": "math500", "MODEL": "/x", "AUDIT": "off"}, "audit"),

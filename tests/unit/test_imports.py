@@ -13,7 +13,7 @@ PRODUCT = ("pipeline", "grading", "data_prep", "stages", "eval")
 # A package imports those that stand before it; within one the same holds, layer by layer.
 LAYERS: dict[str, list[tuple[str, ...]]] = {
     "pipeline": [
-        ("console", "values", "stages", "venv"),
+        ("console", "values", "renamed", "stages", "venv"),
         ("errors", "names"),
         ("lock", "settings", "manifest"),
         ("prompts", "checkpoints", "rows", "card"),

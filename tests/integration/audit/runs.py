@@ -9,11 +9,26 @@ import pytest
 from data_prep.schema import grpo_row, sft_row
 from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
+from grading.grade import grade_all
 from pipeline.errors import run_cli
 from tests.files import write_rows
 
 NUM_ROWS = 6
 CPU = {"use_cpu": True, "bf16": False}
+
+
+def own_reward(completions, answers, answer_form, **_):
+    """A user's own reward that looks at correctness."""
+    texts = [completion[-1]["content"] for completion in completions]
+    return [
+        float(grade_all([text], [golds], answer_form=form)[0].verdict == "right")
+        for text, golds, form in zip(texts, answers, answer_form, strict=True)
+    ]
+
+
+def reward_of_length(completions, **_):
+    """A user's own reward that does not."""
+    return [float(len(completion[-1]["content"])) for completion in completions]
 
 
 class Recipe:

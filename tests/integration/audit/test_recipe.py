@@ -223,7 +223,7 @@ def test_one_gold_in_a_hundred_may_fail_and_is_named(recipe, capsys):
     assert recipe.audit() == 0
     out = capsys.readouterr().out
     assert "failed: sft_train, row row-57: reward: correctness_reward is 0" in out
-    assert "passes: at least 99.0 % of golds" in out
+    assert "passes: at least 99.0 % of the golds" in out
 
 
 def ask_for_tags_in_training(recipe):
@@ -240,10 +240,6 @@ def ask_for_tags_in_training(recipe):
             lambda r: r.write("grpo", reward_funcs=["rlinf_reward"], final_number=True),
             "final_number differs between grpo.yaml and eval.yaml",
         ),
-        (
-            lambda r: r.write("grpo", reward_funcs=["soft_length_penalty"]),
-            "no reward says which answers are correct; rewards: soft_length_penalty",
-        ),
     ],
 )
 def test_what_fails_no_recipe_is_a_note(recipe, change, note):
@@ -253,6 +249,40 @@ def test_what_fails_no_recipe_is_a_note(recipe, change, note):
     found, *others = sorted(report["notes"])
     assert found.startswith(note) and not paid_tricks(report)
     assert not others
+
+
+@pytest.mark.parametrize(
+    ("names", "weights", "passes"),
+    [
+        (["think_format_reward"], [1.0], False),
+        (["think_format_reward", "soft_length_penalty"], [1.0, 1.0], False),
+        (["think_format_reward", "correctness_reward"], [1.0, 0.0], False),  # only logged
+        (["think_format_reward", "correctness_reward"], [0.5, 1.0], True),
+    ],
+)
+def test_a_recipe_that_rewards_no_correctness(recipe, refused, names, weights, passes):
+    recipe.write("grpo", reward_funcs=names, reward_weights=weights)
+    if passes:
+        assert recipe.audit() == 0
+        return
+    report = refused("reward_funcs: nothing rewards correctness: think_format_reward")
+    assert report["faults"][0].startswith("reward_funcs: ") and not paid_tricks(report)
+
+
+def test_a_reward_of_ones_own_may_look_at_correctness(recipe):
+    assert recipe.audit("--reward_funcs", "tests.integration.audit.runs:own_reward") == 0
+    report = recipe.report()
+    assert report["form_only"] == [] and not paid_tricks(report)
+    (note,) = report["notes"]
+    assert note.startswith("only a reward of your own can look at correctness")
+    own = "tests.integration.audit.runs:reward_of_length"
+    assert recipe.audit("--reward_funcs", own) == 2  # the golds earn no more than the exploits
+
+
+def test_a_recipe_without_grpo_has_no_rewards_to_fault(recipe):
+    (recipe.configs / "grpo.yaml").unlink()
+    assert recipe.audit() == 0
+    assert recipe.report()["form_only"] == []
 
 
 def test_chance_is_no_recipes_reward(recipe, refused):
@@ -320,7 +350,7 @@ def test_wrong_answers_that_all_rewards_together_pay_more(recipe, refused, monke
         return [1.0 - value for value in grade(**batch)]
 
     monkeypatch.setitem(rewards.REWARDS, "random_reward", always_wrong)
-    report = refused("all rewards together", "'a wrong answer'")
+    report = refused("sum of all rewards", "'a wrong answer'")
     assert not paid_tricks(report)
     assert report["tricks"]["a wrong answer"]["num_above"] == 3 * 3
 
@@ -334,7 +364,7 @@ def test_right_must_be_worth_its_share_of_the_rewards(recipe, refused, weights, 
     if passes:
         assert recipe.audit() == 0
     else:
-        refused("all rewards together", "'a wrong answer'", "nearly")
+        refused("sum of all rewards", "'a wrong answer'", "nearly")
 
 
 @pytest.mark.parametrize("text", [" The answer is {}.", "\n#### {}", " $\\boxed{{{}}}$"])

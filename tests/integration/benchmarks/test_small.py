@@ -14,11 +14,12 @@ ROOT = Path(__file__).parents[3]
 GOALS = {
     "bench": ("stock", "padded", "packed to", "ours"),
     "bench-grader": ("ours, ", "TRL", "math-verify"),
-    "bench-curriculum": ("| stock ", "| predictive "),
-    # The first column of both tables, the second one's header and rule among them.
+    "bench-curriculum": ("| mode ", "| ---", "| stock ", "| predictive "),
+    # The first column of all tables, the later ones' headers and rules among them.
     "bench-guards": (
         "| stale-engine ",
         "| on-policy-0 ",
+        "| worst value ",
         "| healthy runs ",
         "| ---",
         "| on-policy ",

@@ -48,7 +48,7 @@ def test_two_processes_write_what_one_would(folder, tiny_model_dir):
     process = start(folder, f"base={tiny_model_dir}", **settings)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    assert out.count("\n") == 1 and out.startswith("eval: 1 checkpoints (1 now"), out
+    assert out.count("\n") == 1 and out.startswith("eval: 1 checkpoint (1 now"), out
     lines = [line for line in re.split(r"[\r\n]+", err) if line.strip()]
     assert all(re.match(r"base (greedy|sampled|official): ", line) for line in lines), err
 

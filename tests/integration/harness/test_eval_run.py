@@ -32,7 +32,7 @@ def folder(tmp_path):
 def test_what_a_run_leaves(folder, tiny_model_dir, capsys):
     base = evaluate(folder, f"base={tiny_model_dir}", num_samples=3)
     out = capsys.readouterr().out
-    assert out.startswith("eval: 1 checkpoints (1 now, in ") and out.count("\n") == 1
+    assert out.startswith("eval: 1 checkpoint (1 now, in ") and out.count("\n") == 1
     assert "on 3 problems of held_out, 12 completions each; results in " in out
     assert sorted(path.name for path in base.iterdir()) == [
         "completions.parquet", "samples", "scores.json"

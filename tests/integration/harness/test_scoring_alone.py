@@ -74,6 +74,14 @@ def test_another_list_of_tasks_shares_completions_and_keeps_the_scores(score):
     assert "aime24" in (run / "report/report.html").read_text()
 
 
+def test_no_samples_leave_the_greedy_completions(score):
+    run, asked = score("aime24", samples="0")
+    (modes,) = read_scores(run / "eval/my.model")["tasks"].values()
+    assert asked == 3 and [*modes] == ["greedy"]
+    page = (run / "report/report.html").read_text()
+    assert "avg@" not in page and "greedy accuracy" in page
+
+
 def test_another_recipe_gives_the_prompt(score):
     run, _ = score("math500", recipe="qwen2.5-1.5b")
     assert run.parent.name.startswith("qwen2.5-1.5b-my.model-")

@@ -154,7 +154,7 @@ MISTAKES = {
     "error grpo.yaml: 'learning_rte'": keys("grpo", learning_rte=1e-4),
     "error gpro.yaml: read by no stage": keys("gpro", seed=0),
     "error grpo.yaml: 6 does not divide the 8 completions": keys("grpo", num_generations=6),
-    "error grpo.yaml: 32 is no multiple of": launched(3, generation_batch_size=32),
+    "error grpo.yaml: 32 is not a multiple of": launched(3, generation_batch_size=32),
     "error grpo.yaml: learning_rate 5e-07": keys("grpo", dtype="bfloat16", learning_rate=5e-7),
     "error grpo.yaml: would have no effect: deepspeed":
         launched(2, "zero2", dtype="bfloat16", stochastic_rounding=True),
@@ -162,7 +162,7 @@ MISTAKES = {
         keys("grpo", per_device_train_batch_size=32, gradient_accumulation_steps=4),
     "warning grpo.yaml: warmup_steps: 50": keys("grpo", warmup_steps=50),
     "warning grpo.yaml: eval_steps: 100": keys("grpo", eval_steps=100, **EVALUATES),
-    "error grpo.yaml: 12 would leave nothing":
+    "error grpo.yaml: 12 is all of":
         keys("grpo", eval_steps=5, **EVALUATES | {"eval_problems": 12}),
     "error sft.yaml: 4,096 is above": keys("sft", max_length=4096),
     "error grpo.yaml: above the model's 512": keys("grpo", max_prompt_length=4000),
@@ -212,7 +212,7 @@ MISTAKES = {
         keys("sft", lora_target_modules=["c_attn", "c_proj"], use_peft=True),
     "error grpo.yaml: a list of one is read as a pattern":
         keys("grpo", lora_target_modules=["q_proj"], use_peft=True),
-    "error grpo.yaml: 8 asked for, the launch has started 1": launched(8, "single_gpu"),
+    "error grpo.yaml: 8 wanted, but the launch has started 1": launched(8, "single_gpu"),
     "error grpo.yaml: (cpu.yaml) is for CPUs": launched(2, "cpu", "grpo7b"),
     "error sft.yaml: FSDP runs on GPUs only": launched(2, "fsdp2"),
     "error grpo.yaml: size: 3 does not divide 8":
@@ -238,7 +238,7 @@ MISTAKES |= {  # of a folder of one's own
     "error model: tokenizer.json cannot be read":
         own_model("mine", lambda folder: os.truncate(folder / "tokenizer.json", 1000)),
 }  # fmt: skip
-WITHOUT = ("error grpo.yaml: 12 would leave nothing", "error grpo.yaml: fp16")
+WITHOUT = ("error grpo.yaml: 12 is all of", "error grpo.yaml: fp16")
 REMEDIES = {  # with a number or name that was worked out
     "error sft.yaml: 4,096 is above": "max_length: 512",
     "warning difficulty.yaml: max_new_tokens: 100": "200 or more",

@@ -105,13 +105,13 @@ def test_nothing_overflows_or_overlaps_and_nothing_is_logged(tab, pages, kind, w
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)])
-def test_the_first_screen_has_the_numbers_and_the_picture(tab, pages, width, height):
+def test_the_first_screen_has_the_numbers_and_the_pictures(tab, pages, width, height):
     tab.open(pages["compare"], width, height)
     bottoms = tab.run(
         "[...document.querySelectorAll('.tiles > div, .first svg')]"
         ".map(one => one.getBoundingClientRect().bottom)"
     )
-    assert len(bottoms) == 3 and max(bottoms) <= height  # one task: two numbers
+    assert len(bottoms) == 4 and max(bottoms) <= height  # one task: two numbers
 
 
 def test_the_filters_of_completions(tab, pages):

@@ -94,7 +94,7 @@ def test_a_torn_run_is_finished(tmp_path, measure, tiny_model_dir, problems, cap
     assert 0 < num_done < total
 
     assert measure("torn", batch_size=64)[1] == total - num_done
-    assert f"difficulty: {num_done} samples are there already\n" in capsys.readouterr().out
+    assert f"difficulty: {num_done} samples are already stored\n" in capsys.readouterr().out
     keys = [line[0] for line in read_store(folder)]
     assert len(keys) == len(set(keys)) == total
     assert result == (folder / "pass_rates.jsonl").read_bytes()

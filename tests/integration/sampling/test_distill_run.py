@@ -87,7 +87,7 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
     assert "distill: up to date" in capsys.readouterr().out
     (folder / "manifest.json").unlink()
     assert run(folder, problems, **SERVER, keep=2) == rows
-    assert "distill: 36 samples are there already\n" in capsys.readouterr().out
+    assert "distill: 36 samples are already stored\n" in capsys.readouterr().out
     with serve(teach) as server:  # more samples extend, of any address, but of this model
         changes = {"base_url": "http://other.test/v1", "num_samples": 5, "concurrency": 1}
         assert run(folder, problems, **SERVER | changes, keep=2) == rows

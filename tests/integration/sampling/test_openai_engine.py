@@ -153,7 +153,9 @@ def test_faults_that_stay(monkeypatch, fault, words):
         pytest.raises(UserError, match=f"^base_url: http://.*/v1: .*{words}") as info,
     ):
         complete(server.url)
-    assert "\n" not in str(info.value) and str(info.value).endswith("what is finished is stored")
+    assert "\n" not in str(info.value) and str(info.value).endswith(
+        "finished completions are stored"
+    )
 
 
 def test_what_came_before_an_error_is_handed_over_and_nobody_asks_on(monkeypatch):

@@ -82,6 +82,6 @@ def test_an_unfinished_stage_resumes(folder, run_recorded, stage, step, last):
 def test_a_stage_with_another_key_keeps_the_recorded_run(folder, run_recorded, stage, name):
     before = digests(folder / name)
     lines = run_recorded(stage, output_dir=name, learning_rate=1.0e-4)
-    assert f"training in {name}.next; {name} keeps its run until this one is whole" in lines
+    assert f"training in {name}.next; {name} keeps its run until this one has finished" in lines
     assert digests(folder / f"{name}.1") == before
     assert manifest.read(folder / name)["config"]["learning_rate"] == 1.0e-4

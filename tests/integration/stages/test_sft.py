@@ -139,7 +139,7 @@ def test_long_rows_are_dropped_and_counted_never_cut(run_stage, data_dir, tiny_m
     assert (written["rows_in"], written["rows_out"]) == (40, num_kept)
     assert written["dropped"] == {"over_max_length": 40 - num_kept}
     assert written["counts"]["tokens"] == sum(lengths[:num_kept])
-    with pytest.raises(UserError, match=r"no row has at most max_length: 3 tokens"):
+    with pytest.raises(UserError, match=r"max_length: 3 is shorter than every row"):
         run_stage("sft", max_length=3)
     assert manifest.read(tmp_path / "sft") == written  # refused before the old run was touched
 

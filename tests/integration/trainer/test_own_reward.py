@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from trl import GRPOTrainer
 
 from stages import grpo
 from tests.integration.fork_server import DIED
@@ -81,6 +83,38 @@ def test_a_reward_sees_every_column(run_stage, here, pool, monkeypatch, capsys):
     assert [kind for kind, *_ in seen] == ["train"] * 16 + ["held out"] * 8
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "rewards are not" in line]
     assert "rows.jsonl" in line and " completion:" in line
+
+
+SOMETIMES_NONE = """
+def graded(completions, **columns):
+    return [None, 1.0, 0.0, 0.5] * (len(completions) // 4)
+def penalty(completions, **columns):
+    return [-1.0] * len(completions)
+"""
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_what_none_means(run_stage, here, monkeypatch, is_alone):
+    """From every function: out of the group's mean, advantage 0. Beside another reward: as 0."""
+    Path("partly.py").write_text(SOMETIMES_NONE)
+    monkeypatch.delitem(sys.modules, "partly", raising=False)
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    found, generate_and_score = [], GRPOTrainer._generate_and_score_completions
+
+    def keep_output(self, inputs):
+        output = generate_and_score(self, inputs)
+        found.append(output["advantages"])
+        return output
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", keep_output)
+    funcs = ["partly:graded"] if is_alone else ["partly:graded", "partly:penalty"]
+    run_stage("grpo", reward_funcs=funcs, reward_weights=[1.0] * len(funcs), max_steps=1)
+    counted = torch.tensor([1.0, 0.0, 0.5] if is_alone else [0.0, 1.0, 0.0, 0.5])
+    expected = (counted - counted.mean()) / (counted.std() + 1e-4)
+    if is_alone:
+        expected = torch.cat([torch.zeros(1), expected])
+    for group in found[0].view(-1, 4):
+        torch.testing.assert_close(group.cpu(), expected)
 
 
 # Curricula

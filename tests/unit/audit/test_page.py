@@ -32,6 +32,7 @@ REPORT = {
     },
     "failures": [],
     "is_chance_paid": False,
+    "form_only": [],
     "skipped": {},
     "notes": ["sft_train: 91.3 % of its <answer> tags fit"],
     "passes": False,
@@ -77,6 +78,8 @@ def test_judge_names_each_fault(report):
     assert not passes and len(faults) == 1 + len(TRICKS) // 2 > MAX_FAULTS
     assert faults[0].startswith("sft_train: reward passes 98.9 % of the golds")
     assert judge(report | {"sets": {}, "tricks": {}}) == (False, ["no set could be audited"])
+    passes, faults = judge(report | {"form_only": ["think_format_reward"]})
+    assert not passes and "nothing rewards correctness: think_format_reward" in faults[0]
     for found in report["tricks"].values():
         found["num_paid"] = 0
     report["tricks"]["empty box"]["num_above"] = 1

@@ -13,7 +13,8 @@ from benchmarks.curriculum import (
     accuracy_at,
     compare,
     cost_of,
-    render,
+    render_accuracy,
+    render_groups,
     summary,
 )
 from stages.arguments import GRPO, GrpoArguments
@@ -115,8 +116,9 @@ def test_modes_are_paired_by_seed():
 def test_nothing_learned_gives_no_ratio():
     figures = compare({("stock", 0): made_up([0.0, 0.0], zero_std=(1.0,))}, "stock")
     assert figures["useful_ratio"] == figures["tokens_ratio"] == (INF, 0, INF)
-    (row,) = render({"stock": figures})
-    assert row["ratio to stock"] == row["tokens needed"] == "none" and row["final, %"] == "0.0"
+    (groups,), (accuracy,) = (part({"stock": figures}) for part in (render_groups, render_accuracy))
+    assert groups["ratio to stock"] == accuracy["tokens needed"] == "none"
+    assert accuracy["final accuracy, %"] == "0.0"
 
 
 def test_modes_are_settings_of_the_recipe(monkeypatch):

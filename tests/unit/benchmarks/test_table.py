@@ -2,10 +2,13 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from benchmarks.table import (
+    KEPT,
+    figures_file,
     mean_interval,
     publish,
     ratio_interval,
@@ -47,6 +50,21 @@ def test_publish_prints_what_it_writes(tmp_path, capsys):
     assert text.startswith(f"# Title\n\nHow.\n\n{table}\n- note\n") and "torch" in text
     assert table in printed and str(out) in printed
     assert json.loads(out.with_suffix(".json").read_text()) == {"ratio": [None, 0, None]}
+
+
+def test_text_below_the_mark_stays_when_a_page_is_written_again(tmp_path):
+    out = tmp_path / "x.md"
+    for value in ("1", "2"):
+        publish(str(out), "Title", "How.", [{"a": value}], {})
+        if value == "1":
+            out.write_text(f"{out.read_text()}\n{KEPT}\nBy hand.\n")
+    assert "| 2 |" in out.read_text() and "| 1 |" not in out.read_text()
+    assert out.read_text().endswith(f"\n\n{KEPT}\nBy hand.\n")
+
+
+def test_figures_of_the_docs_are_kept_out_of_them(tmp_path):
+    assert figures_file(Path("docs/results/x.md")) == Path("runs/results/x.json")
+    assert figures_file(tmp_path / "x.md") == tmp_path / "x.json"
 
 
 def test_a_finished_run_is_not_repeated_and_a_failed_one_is_named(tmp_path):

@@ -17,7 +17,7 @@ def write_gsm8k(path, numbers):
 
 
 NO_BENCHMARK = (
-    "notice: gsm8k may hold problems of benchmarks, and none is checked; set decontaminate: "
+    "notice: gsm8k may hold problems of benchmarks, and no benchmark is set; set decontaminate: "
     "[gsm8k, math500, aime24, aime25]\n"
 )
 LOGS = ["contamination.jsonl", "dropped.jsonl"]
@@ -95,7 +95,7 @@ def test_short_source_is_taken_whole_with_a_notice(tmp_path, recipe, capsys):
     recipe["grpo"][0]["sample"] = 1000
     run(tmp_path, recipe)
     err = capsys.readouterr().err
-    notice = "notice: grpo: gsm8k: 45 problems are left, fewer than sample 1,000: all are taken\n"
+    notice = "notice: grpo: gsm8k: sample: 1,000 is more than the 45 problems left; all are taken\n"
     assert err == NO_BENCHMARK + notice
 
 
@@ -148,14 +148,14 @@ EASY = TRAIN | {"difficulty": "easy"}
         ({"decontaminate": ["math500"]}, "decontaminate: math500: .*data_root: .* has none of"),
         ({"decontaminate": [["gsm8k"]]}, "decontaminate: .* is not a list of texts"),
         ({"languages": ["english"]}, "languages: must be one of en, .*'english'"),
-        ({"mix": {"test": {"easy": 1}}}, "mix: must be for training sets .*'test'"),
-        ({"mix": {"sft": {"easy": 1}}}, "sft: gsm8k: difficulty: needs 'mix"),
-        ({"sft": [EASY]}, "sft: gsm8k: difficulty: needs 'mix"),
-        ({"sft": [EASY], "mix": {"sft": {"hard": 1}}}, "mix: sft: no set has these shares"),
+        ({"mix": {"test": {"easy": 1}}}, "mix: must name training sets .*'test'"),
+        ({"mix": {"sft": {"easy": 1}}}, "sft: gsm8k: difficulty: goes together with 'mix"),
+        ({"sft": [EASY]}, "sft: gsm8k: difficulty: goes together with 'mix"),
+        ({"sft": [EASY], "mix": {"sft": {"hard": 1}}}, "mix: sft: these shares cannot be met"),
         *[({"mix": {"sft": mix}}, "mix: sft: .* is not shares that add up to 1, and a size")
           for mix in ([], {"easy": 0.5}, {"easy": 1.5}, {"easy": True}, {"easy": 1, "size": 0},
                       {"easy": 1, "sise": 5})],
-        *[({"sft": [TRAIN | {"difficulty": value}]}, "sft: gsm8k: difficulty: .*: write easy, med")
+        *[({"sft": [TRAIN | {"difficulty": value}]}, "sft: gsm8k: difficulty: .* is not a diff")
           for value in ("soft", {"by": "subject", "medium": 3, "hard": 4},
                         {"by": "level", "medium": "3", "hard": 4},
                         {"by": "level", "medium": 5, "hard": 3})],
@@ -163,10 +163,10 @@ EASY = TRAIN | {"difficulty": "easy"}
             ("gsm8k", "sft: 'gsm8k' is not a list of mappings"),
             ({"file": "a"}, "is not a source"),
             ({"name": "gsm9k", "file": "a"}, "name: must be one of gsm8k, .*'gsm9k'"),
-            ({"name": "gsm8k"}, "set 'file' or 'hub'"),
+            ({"name": "gsm8k"}, "missing key 'file' or 'hub'"),
             ({"name": "gsm8k", "file": "none.jsonl"}, "none.jsonl does not exist"),
             ({"name": "gsm8k", "fil": "a"}, "unknown key 'fil'; did you mean 'file'"),
-            (TRAIN | {"split": 3}, "split: 3 is not one text"),
+            (TRAIN | {"split": 3}, "split: 3 is not a text"),
             (TRAIN | {"min_level": "x"}, "min_level: 'x' is not a number"),
             (TRAIN | {"sample": 0}, "sample: must be at least 1"),
             (TRAIN | {"options": {"x": 1}}, "options: has no effect on this source"),
@@ -212,7 +212,9 @@ def test_files_that_no_build_wrote_are_not_touched(tmp_path, recipe):
         (tmp_path / "run/data" / name).write_text(text)
     with pytest.raises(UserError, match=r"run/data holds test\.jsonl, which no build wrote"):
         run(tmp_path, recipe)
-    with pytest.raises(UserError, match=r"holds test\.jsonl, which is read; choose another"):
+    with pytest.raises(
+        UserError, match=r"holds test\.jsonl, a file that the build reads; choose another"
+    ):
         run(tmp_path, recipe, "--output_dir", str(tmp_path))
     assert (tmp_path / "run/data/test.jsonl").read_text() == "mine"
     assert (tmp_path / "train.jsonl").exists() and (tmp_path / "test.jsonl").exists()

@@ -119,7 +119,7 @@ def test_bad_rows_stop_the_build_or_are_counted(tmp_path, capsys):
     logged = read_rows(folder / "dropped.jsonl")
     assert [row["where"].rpartition(":")[2] for row in logged] == ["2", "3", "4", "5"]
     err = capsys.readouterr().err
-    assert "grpo: generic: 4 rows cannot be used and are left out, the first: " in err
+    assert "grpo: generic: 4 rows cannot be used and are left out; the first: " in err
     assert "a.jsonl:2" in err
 
 
@@ -150,9 +150,9 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
     assert Counter(row["level"] for row in read_rows(folder / "grpo_train.jsonl"))[5] == 10
     recipe["mix"]["grpo"]["size"] = 100
     run(tmp_path, recipe)
-    assert "notice: mix: grpo: 50 problems, not 100" in capsys.readouterr().err
+    assert "notice: mix: grpo: 50 problems instead of 100" in capsys.readouterr().err
     write_rows(tmp_path / "hard.jsonl", generic(("What is 1 plus 1?", "2"), level=1))
-    with pytest.raises(UserError, match=r"mix: grpo: no set has these .* \{'easy': 50\}"):
+    with pytest.raises(UserError, match=r"mix: grpo: these shares .* \{'easy': 50\}"):
         run(tmp_path, recipe)
 
 

@@ -46,7 +46,7 @@ def test_exact_repeats_are_kept_once(tmp_path):
     ("name", "rows", "words"),
     [
         ("aime", [], "aime: .*a.jsonl has no rows"),
-        ("aime", rows_of(1, 1000), "a.jsonl:2: answer: the gold '1000' is no integer"),
+        ("aime", rows_of(1, 1000), "a.jsonl:2: answer: the gold '1000' is not an integer"),
         ("aime", rows_of(1) * 2 + [rows_of(1)[0] | {"answer": 2}],
          r"a.jsonl:3: the question of .*a.jsonl:1 with another gold, '2' instead of '1'"),
         ("aime", [{"id": 5} | row for row in rows_of(1, 2)],

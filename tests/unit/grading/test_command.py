@@ -158,7 +158,8 @@ def test_an_empty_file_has_no_rows_and_bare_answers_get_a_hint(tmp_path, capsys,
         ("{0} --form essay", "--form: invalid choice: 'essay'"), ("{0} --ou x", "--ou"),
         ("{0} --form answer --final_number", "--form completion"),
         ("{0} --out {0}", "is the input"),
-        ("{0} --out /dev/null", "not a file"), ("{0} --out missing/o.jsonl", "choose another"),
+        ("{0} --out /dev/null", "input file or a folder"),
+        ("{0} --out missing/o.jsonl", "choose another"),
     ],
 )  # fmt: skip
 def test_a_wrong_command_line_is_one_line(arguments, words, pairs, tmp_path, monkeypatch):

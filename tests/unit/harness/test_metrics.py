@@ -10,14 +10,10 @@ from hypothesis import strategies as st
 
 from eval.harness import metrics
 from eval.harness.metrics import (
-    CAUSES,
-    OUTCOMES,
     majority_at_k,
     mean_interval,
     outcome,
-    outcome_rates,
     pass_at_k,
-    split_change,
 )
 
 
@@ -176,46 +172,3 @@ def test_an_interval_holds_the_mean_and_keeps_its_bounds(values):
     found = mean_interval(values, (-1.0, 1.0))
     assert -1 <= found["low"] <= found["value"] + 1e-12 and found["value"] - 1e-12 <= found["high"]
     assert found["high"] <= 1
-
-
-def rows_of(problems):
-    """Rows of made-up outcomes, `[[outcome of each sample] of each problem]`."""
-    return [
-        {"task": "t", "mode": "sampled", "source": "s", "id": str(id), "outcome": name}
-        for id, samples in enumerate(problems)
-        for name in samples
-    ]
-
-
-def test_a_change_by_hand():
-    same = ["right"] * 4
-    before = [same, ["right", "wrong", "wrong", "unread"], ["right", "wrong", "cut off", "unread"]]
-    before += [["unclosed", "no answer", "unread", "wrong"]]
-    after = [same, ["right", "wrong", "wrong", "right"], ["right", "wrong", "right", "unread"]]
-    after += [["wrong", "no answer", "unread", "wrong"]]
-    found = split_change(rows_of(before), rows_of(after))
-    assert found == split_change(rows_of(before)[::-1], rows_of(after))  # in any order
-    # Right: 6 -> 8 of 16. Wrong: 4 -> 5. Format: 5 -> 3. Cut off: 1 -> 0.
-    assert {name: part["value"] for name, part in found.items()} == {
-        "score": 2 / 16, "ability": -1 / 16, "format": 2 / 16, "truncation": 1 / 16
-    }  # fmt: skip
-    # By problem the score moves by 0, 1/4, 1/4, 0: s^2 = 4 (1/8)^2 / 3, stderr = s / 2.
-    assert found["score"]["stderr"] == pytest.approx(math.sqrt(4 / 64 / 3) / 2)
-    # Ability by problem: 0, 0, 0, -1/4, of which s^2 = 3/4 (1/4)^2 / 3 = 1/64.
-    assert found["ability"]["stderr"] == pytest.approx(1 / 16)
-    # Nothing is known of truncation's other problems: one of four, 1/4 of it, was cut off.
-    assert found["truncation"]["low"] < 0 < found["truncation"]["high"]
-    assert {part["n"] for part in found.values()} == {4}
-
-
-SAMPLES = st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=6)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(SAMPLES, SAMPLES), min_size=1, max_size=8))
-def test_causes_sum_to_the_change_of_the_score(problems):
-    before, after = (rows_of(side) for side in zip(*problems, strict=True))
-    found = split_change(before, after)
-    parts = math.fsum(found[cause]["value"] for cause in CAUSES)
-    assert parts == pytest.approx(found["score"]["value"], abs=1e-12)
-    assert sum(outcome_rates(before).values()) == pytest.approx(1)

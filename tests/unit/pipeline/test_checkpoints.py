@@ -62,7 +62,7 @@ BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
     [
         ({}, None, None),
         ({"config.json": "{"}, None, r"config\.json cannot be read"),
-        ({"config.json": "[1]"}, None, r"config\.json is no JSON mapping"),
+        ({"config.json": "[1]"}, None, r"config\.json is not a JSON object"),
         ({"model.safetensors": None}, None, "holds no weights"),
         ({"model.safetensors": POINTER}, None, "git lfs pull"),
         ({"model.safetensors": NO_TENSORS[:-1]}, None, "cut off"),

@@ -48,7 +48,7 @@ def test_what_a_stage_wrote_is_what_the_next_one_reads(tmp_path):
     manifest.hash_inputs(inputs)
     (tmp_path / "data.jsonl").write_text("{} ")
     for path in inputs[:2]:
-        with pytest.raises(UserError, match=r"data.jsonl: differs .*`make toy`"):
+        with pytest.raises(UserError, match=r"data.jsonl: has changed .*`make toy`"):
             manifest.hash_inputs([path])
     (tmp_path / "data.jsonl").unlink()
     with pytest.raises(UserError, match=r"data.jsonl: is missing"):

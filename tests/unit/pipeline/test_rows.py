@@ -185,9 +185,9 @@ def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, conte
             (b'[{"a": 1}, {"a": 2},', 2, "truncated"),
             (b"[", 0, "truncated"),
             (b'[{"a": 1},\n {"a": \\, "b": 0}, {"a": 3}]', 1, "Expecting value: line 2 column 8"),
-            (b'[{"a": 1} {"a": 2}, {"a": 3}]', 1, "no comma"),
+            (b'[{"a": 1} {"a": 2}, {"a": 3}]', 1, "a comma"),
             (b'[{"a": 1},]', 1, "no row"),
-            (b'[{"a": 1}] [{"a": 2}]', 1, "text behind the list"),
+            (b'[{"a": 1}] [{"a": 2}]', 1, "text after the list"),
             (b'[{"a": 1}, {"a": NaN}, {"a": 3}]', 1, "NaN"),
             (b'[{"a": ' + b"[" * 200_000 + b'}, {"a": 2}]', 0, "recursion"),
           )],
@@ -376,5 +376,5 @@ def test_what_a_stage_wrote_is_read_only_as_it_left_it(tmp_path):
     manifest.write(tmp_path, "data", {}, {}, {}, 0.0, [path.name])
     assert [row for _, row in read_rows(path)] == [{"a": 1}]
     path.write_text('{"a": \x01\n')
-    with pytest.raises(UserError, match="differs from what the stage data wrote; `make data`"):
+    with pytest.raises(UserError, match="has changed since the stage data wrote it; `make data`"):
         list(read_rows(path))

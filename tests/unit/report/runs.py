@@ -156,6 +156,7 @@ def hostile_page(folder):
     curves = {HOSTILE: plots.draw_curves([panel], HOSTILE)}
     figures = {
         "outcomes": plots.draw_outcomes(page.bars(found, [*found["scores"]])),
+        "parts": plots.draw_parts(page.steps(found)),
         "curves": curves,
     }
     (folder.parent / "hostile.html").write_text(page.build_page(found, figures), "utf-8")

@@ -68,5 +68,5 @@ def test_the_page_is_bounded_and_the_draw_even(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_completions(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="holds no completions"):
+    with pytest.raises(UserError, match="has no completions"):
         run_browse(monkeypatch, tmp_path)

@@ -49,7 +49,7 @@ def test_a_run_without_seeds_is_compared_with_one_that_has_some(tmp_path, monkey
         write_run(tmp_path / run, both_modes(1))
     found = run_compare(monkeypatch, tmp_path, "a", "b")
     assert list(found["checkpoints"]) == ["a/seed-0", "a/seed-1", "a", "b"]
-    assert found["summary"].startswith("b over a on held_out")
+    assert found["result"].startswith("b scores 25.0 % on held_out (avg@2), as much as a")
 
 
 def test_a_run_that_was_moved_is_read_where_it_is(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 
 from eval.harness import score
 from eval.report import numbers, page, plots
+from eval.report.decomposition import PARTS
 from tests.unit.report.runs import both_modes, make_rows, solved, write_result
 
 
@@ -31,9 +32,13 @@ def test_a_change_is_the_sum_of_its_parts(tmp_path):
     after = {"a": ["right", "right"], "b": ["right", "right"], "c": ["wrong", "right"]}
     report = summarise(tmp_path, {"sft": make_rows(before), "grpo": make_rows(after)})
     (change,) = report["changes"]["held_out"]["sampled"]
-    # Of six completions: right 1 -> 5, wrong 1 -> 1, format 3 -> 0, cut off 1 -> 0.
-    expected = {"score": 4 / 6, "ability": 0.0, "format": 3 / 6, "truncation": 1 / 6}
-    assert {part: change[part]["value"] for part in expected} == pytest.approx(expected)
+    # Of six completions: finished 5 -> 6, readable 2 -> 6, correct 1 -> 5.
+    rates = report["rates"]["held_out"]["sampled"]
+    assert [*rates["sft"].values()] == pytest.approx([5 / 6, 2 / 5, 1 / 2])
+    assert rates["grpo"] == {"finished": 1, "readable": 1, "correct": pytest.approx(5 / 6)}
+    assert change["score"]["value"] == pytest.approx(4 / 6)
+    parts = [change[part]["value"] for part in PARTS]
+    assert sum(parts) == pytest.approx(4 / 6) and min(parts) > 0
     assert report["outcomes"]["held_out"]["sampled"]["sft"]["unread"] == pytest.approx(1 / 6)
     assert report["cut_off"]["held_out"]["sampled"]["sft"] == pytest.approx(1 / 6)
     assert report["no_thought"]["held_out"]["sampled"]["sft"] == pytest.approx(1 / 6)  # unclosed
@@ -56,9 +61,9 @@ def test_the_outcome_table_has_both_graders_on_the_same_official_completions(tmp
     rows[-4] |= {"outcome": "unread", "score": 0.0}
     header, rows = page.outcome_table(summarise(tmp_path, {"sft": rows}), "gsm8k")
     last = dict(zip(header, rows[2], strict=True))
-    expected = {"right": "50.0", "ours right": "75.0", "answer right": "75.0", "tokens": "20"}
+    expected = {"correct": "50.0", "correct by our grader": "75.0", "mean length in tokens": "20"}
     assert expected.items() <= last.items()
-    assert "cut off, but right" not in header  # nothing was
+    assert not [name for name in header if "cut" in name and name != "cut off"]  # nothing was
 
 
 def many(num_right, other="wrong", task="held_out"):
@@ -75,7 +80,7 @@ WARNINGS = [
     (many(50), many(70), None),
     (many(50), many(50), "sft and grpo have identical scores"),
     (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo held_out greedy 11 %"),
-    (many(50), many(89, "unclosed"), "without one closed thought.*grpo held_out greedy 11 %"),
+    (many(50), many(89, "unclosed"), "exactly one closed thought.*grpo held_out greedy 11 %"),
     (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], "held_out has 49"),
     (
         official(["right"] * 50 + ["unread"] * 50), OFFICIAL_RIGHT,
@@ -112,7 +117,7 @@ def test_few_problems_cannot_tell_a_small_change(tmp_path, right, is_told):
     few = {"num_problems": 30, "task": "aime24"}
     rows = {name: both_modes(n, **few) for name, n in zip(("a", "b"), right, strict=True)}
     found = re.findall(
-        r"30 problems of aime24 cannot tell a and b apart: \+6\.7 .* up to about (\S+) may",
+        r"30 problems of aime24 cannot tell a and b apart: .* \+6\.7 .* up to about (\S+) may",
         " ".join(page.warnings(summarise(tmp_path, rows))),
     )
     assert is_told is not bool(found) and all(6.7 < float(one) < 15 for one in found)
@@ -136,14 +141,38 @@ def test_the_summary_is_made_of_the_numbers(tmp_path):
     rows = {"base": many(10), "sft": many(50, "unread"), "grpo": many(50)}
     report = summarise(tmp_path, rows)
     for one in report["changes"]["held_out"]["sampled"]:
-        for part in ("score", "ability", "format", "truncation"):
+        for part in ("score", *PARTS):
             value = one[part]["value"]
             one[part] |= {"low": value - 0.02, "high": value + 0.02}
     assert page.summary(report) == (
-        "grpo over sft on held_out: avg@2 50.0 ± 5.0 %, 0.0 [-2.0, 2.0] points from 50.0 % (not to "
-        "be told from chance), of these ability -50.0, format +50.0, truncation 0.0; over base "
-        "+40.0 [38.0, 42.0]."
+        "grpo scores 50.0 % on held_out (avg@2), as much as sft (95 % interval -2.0 to 2.0). "
+        "Parts: finished 0.0, readable +37.5, correct -37.5. Since base: +40.0 [38.0, 42.0]."
     )
+    assert page.result(report) == page.summary(report).partition(" Parts")[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (0.123, 0.1, 0.146, "12.3 points more than sft (95 % interval 10.0 to 14.6)"),
+        (-0.01, -0.03, 0.01, "1.0 points less than sft (95 % interval -3.0 to 1.0), which may be "
+         "chance"),
+        (0.5, None, None, "50.0 points more than sft"),
+    ],
+)  # fmt: skip
+def test_a_change_in_words(value, low, high, text):
+    score = {"value": value, "low": low, "high": high}
+    assert page.describe_change({"from": "sft", "score": score}) == text
+
+
+def test_a_base_with_random_weights_is_a_note_and_no_warning(tmp_path):
+    rows = {"base": many(0, "cut off"), "sft": many(50)}
+    report = summarise(tmp_path, rows)
+    assert "base held_out" in page.warnings(report)[0] and page.notes(report) == []
+    report["stages"] = {"base": {"stage": "base"}}
+    assert page.warnings(report) == []
+    (note,) = page.notes(report)
+    assert note.startswith("base has random weights")
 
 
 def test_moving_average():

@@ -128,7 +128,7 @@ def test_the_files_and_the_numbers(made):
         ("base", "sft"), ("sft", "grpo"), ("base", "grpo"),
     ]  # fmt: skip
     # Two of four problems newly solved: differences 0, 1, 1, 0.
-    assert changes[1]["score"]["value"] == changes[1]["ability"]["value"] == 0.5
+    assert changes[1]["score"]["value"] == changes[1]["correct"]["value"] == 0.5
     assert changes[1]["score"]["stderr"] == pytest.approx(math.sqrt(1 / 12))
     assert report["outcomes"]["gsm8k"]["official:gsm8k"]["grpo"]["unread"] == 1
     assert report["levels"]["held_out"]["sampled"]["sft"]["2"]["value"] == 0.25
@@ -140,7 +140,7 @@ def test_the_files_and_the_numbers(made):
     # p1's is what a model wrote, all three are right for our grader and not for the official one.
     assert sorted(found["id"] for found in report["unread"]) == ["p0", "p1", "p2"]
     assert {found["sides"][0]["verdict"] for found in report["unread"]} == {"right"}
-    assert report["summary"].startswith("grpo over sft on held_out: avg@2 75.0")
+    assert report["result"].startswith("grpo scores 75.0 % on held_out (avg@2), 50.0 points more")
 
 
 def test_a_published_average_stands_beside_ours_where_all_its_tasks_were_run():
@@ -171,12 +171,18 @@ def test_what_the_page_says(page):
 
 
 def test_the_result_comes_first(page, made):
-    """Three numbers and the picture, then doubts: of the last checkpoint before the base's."""
+    """A sentence, three numbers and two pictures, then warnings and tables."""
     headline = json.loads((made / "report.json").read_text())["headline"]
     assert [one["value"] for one in headline] == ["75.0 %", "+50.0 points", "100.0 %"]
     text = page.text
-    places = [text.index(f"<b>{one['value']}</b>") for one in headline]
-    places += [text.index("outcomes-"), text.index('class="warnings"'), text.index('id="scores"')]
+    places = [text.index('class="lead"')]
+    places += [text.index(f"<b>{one['value']}</b>") for one in headline]
+    places += [
+        text.index("outcomes-"),
+        text.index("parts-"),
+        text.index('class="warnings"'),
+        text.index('id="scores"'),
+    ]
     assert places == sorted(places)
 
 

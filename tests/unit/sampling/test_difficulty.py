@@ -95,3 +95,9 @@ def test_a_damaged_row_of_pass_rates_is_named_by_line(tmp_path, line):
     path.write_text('{"id": "z", "num_right": 1, "num_samples": 4}\n' + line)
     with pytest.raises(UserError, match=r"pass_rates\.jsonl:2: "):
         load_pass_counts(str(path))
+
+
+def test_a_problem_set_needs_samples():
+    """An evaluation may do with its greedy completions."""
+    with pytest.raises(UserError, match="num_samples"):
+        ProblemSetArguments(**PATHS, num_samples=0)

@@ -97,7 +97,7 @@ def test_the_samples_of_all_processes_are_read(store, tmp_path):
     alone = reopen(store, tmp_path, rank=7)
     assert alone.missing([REQUEST, PAIR]) == []
     assert len(list(tmp_path.iterdir())) == 2, "who makes nothing leaves no file"
-    with pytest.raises(UserError, match="output_dir must lie on a file system that all hosts sha"):
+    with pytest.raises(UserError, match="put output_dir on a file system that all hosts sha"):
         alone.get(replace(REQUEST, sample=9))
 
 
@@ -150,7 +150,7 @@ def test_what_is_missing_is_generated_once(store, capsys):
     assert [store.get(one) for one in WANTED] == ["early"] * 5 + [name(one) for one in WANTED[5:]]
     fill(store, WANTED, pytest.fail, Processes(), "test")
     assert capsys.readouterr() == (
-        "test: 5 samples are there already\ntest: 12 samples are there already\n", ""
+        "test: 5 samples are already stored\ntest: 12 samples are already stored\n", ""
     )  # fmt: skip
 
 

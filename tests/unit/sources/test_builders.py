@@ -236,7 +236,7 @@ FAULTS = [
     ("math", {"problem": "x"}, {}, "missing column 'answer' or 'final_answer'"),
     ("math", MATH | {"answer": ["5"]}, {}, "answer: .* is not text"),
     ("math", MATH | {"level": "hard"}, {}, "level: 'hard' is not 1 to 5"),
-    *[("aime", {"problem": "q", "answer": gold}, {}, "answer: .* (is no integer from 0|is not te)")
+    *[("aime", {"problem": "q", "answer": gold}, {}, "answer: .* is not (an integer from 0|te)")
       for gold in (1000, -1, 2.5, "1000", "m+n", "12.", "1,000", "25 cm", True, ["5", "6"])],
     ("gpqa", {"Question": "q"}, {}, "missing column 'Correct Answer'"),
     ("gpqa", GPQA | {"Incorrect Answer 2": " "}, {}, "the answers: .* is not 4 texts"),

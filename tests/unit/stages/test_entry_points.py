@@ -1,13 +1,17 @@
 """Every entry point's answer to --help and to a mistake: one line, exit code 2, in no time."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from data_prep.schema import COLUMNS
+from pipeline.settings import own_keys
 from pipeline.stages import STAGES, config_name
+from stages.arguments import GrpoArguments, SftArguments
 
 ROOT = Path(__file__).parents[3]
 MODULES = {
@@ -46,6 +50,11 @@ def test_help(module):
     assert code == 0 and err == ""
     assert f"python -m {module}" in out and "Keys, in the YAML" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_help_of_train_file_names_the_columns_that_are_read():
+    for arguments, wanted in ((SftArguments, ("prompt", "completion")), (GrpoArguments, COLUMNS)):
+        assert re.findall(r"`(\w+)`", own_keys(arguments)["train_file"].meaning) == [*wanted]
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -46,19 +46,19 @@ GOOD = {
 
 # name: recipe, environment, what the launcher was asked for, how the error begins
 BAD = {
-    "make's number": (CPU, {"NUM_PROCESSES": "2"}, {}, "NUM_PROCESSES: 2 asked for, .*started 1;"),
+    "make's number": (CPU, {"NUM_PROCESSES": "2"}, {}, "NUM_PROCESSES: 2 wanted, .*started 1;"),
     "srun": (CPU, {"SLURM_STEP_NUM_TASKS": "4"}, {}, "SLURM_STEP_NUM_TASKS: 4 copies .*torchrun"),
     "accelerate --cpu": (
         CPU, {"ACCELERATE_USE_CPU": "True"}, {"cpu": True, "num_processes": "2"},
-        "num_processes: 2 asked for, .*started 1;",
+        "num_processes: 2 wanted, .*started 1;",
     ),
     "another number": (CPU, TWO, {"num_processes": "4"}, "num_processes: 4 .*started 2;"),
     "a CPU config for a GPU recipe": (
         {}, TWO, FILE | {"use_cpu": True}, "use_cpu: the launch .x.yaml. is for CPUs",
     ),
-    "FSDP on a CPU": (CPU, TWO | FSDP2, {}, "use_cpu: FSDP runs on GPUs only"),
+    "FSDP on a CPU": (CPU, TWO | FSDP2, {}, "use_cpu: FSDP needs GPUs"),
     "FSDP and accelerate's switch for the CPU": (
-        {}, TWO | FSDP2 | {"ACCELERATE_USE_CPU": "true"}, {}, "use_cpu: FSDP runs on GPUs only",
+        {}, TWO | FSDP2 | {"ACCELERATE_USE_CPU": "true"}, {}, "use_cpu: FSDP needs GPUs",
     ),
     "FSDP 1 by default": (
         {}, TWO | {"ACCELERATE_USE_FSDP": "true"}, {}, "fsdp_version: the launch would run FSDP 1",
@@ -74,7 +74,7 @@ BAD = {
     ),
     "ZeRO-3 that saves no model": (
         {}, TWO | ZERO3 | {"ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "false"}, {},
-        "zero3_save_16bit_model: is off",
+        "zero3_save_16bit_model: false",
     ),
     "another precision": (
         {"bf16": False}, {"ACCELERATE_MIXED_PRECISION": "bf16"}, {},
@@ -143,12 +143,12 @@ def test_the_parents_command_line_is_read():
 STARTED = {
     "one process": ({}, {}, 0, 1, None),
     "two on a CPU": (CPU, TWO, 0, 2, None),
-    "two on no GPU": ({}, TWO, 0, 1, "use_cpu: false, and no GPU was found for 2"),
+    "two on no GPU": ({}, TWO, 0, 1, "use_cpu: false, but no GPU was found for 2"),
     "two on one GPU": ({}, TWO, 1, 2, "num_processes: 2 on this host, which has 1 GPUs"),
-    "a CPU recipe on a GPU host": (CPU, TWO, 8, 2, "use_cpu: true, and this host has 8 GPUs"),
-    "torch's old DataParallel": ({}, {}, 8, 1, "num_processes: 1, and it sees 8 GPUs"),
+    "a CPU recipe on a GPU host": (CPU, TWO, 8, 2, "use_cpu: true, but this host has 8 GPUs"),
+    "torch's old DataParallel": ({}, {}, 8, 1, "num_processes: 1 process sees 8 GPUs"),
     "one of eight by a launcher": ({}, {"LOCAL_RANK": "0"}, 8, 1, None),
-    "each by itself": (CPU, TWO, 0, 1, "num_processes: 2 started, 1 work together"),
+    "each by itself": (CPU, TWO, 0, 1, "num_processes: 2 started, but only 1 work together"),
 }
 
 

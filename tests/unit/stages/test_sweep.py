@@ -20,17 +20,17 @@ def test_every_combination_in_the_order_of_the_keys():
 @pytest.mark.parametrize(
     "entries, word",
     [
-        ([], "nothing to vary"),
+        ([], "no key to vary"),
         (["beta"], "is not key=value"),
         (["beta=0.1,"], "is not key=value"),
         (["beta="], "is not key=value"),
         (["a/b=1"], "is not key=value"),
-        (["sft.output_dir=a"], "tells the runs apart"),
-        (["rewards=own,other"], "is not of own, random, format"),
-        (["rewards=own", "reward_weights=1"], "vary one of them"),
-        (["beta=0.1,0.1"], "second time"),
-        (["beta=0.1", "beta=0.2"], "second time"),
-        (["output_dir=a,b"], "tells the runs apart"),
+        (["sft.output_dir=a"], "cannot be varied"),
+        (["rewards=own,other"], "choose from own, random, format"),
+        (["rewards=own", "reward_weights=1"], "vary only one of them"),
+        (["beta=0.1,0.1"], "repeats a key"),
+        (["beta=0.1", "beta=0.2"], "repeats a key"),
+        (["output_dir=a,b"], "cannot be varied"),
     ],
 )
 def test_a_mistake_is_one_line(entries, word):

@@ -113,7 +113,7 @@ def test_a_server_that_does_not_come(serve, monkeypatch):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ((200, {}), "does not tell its settings"),
+        ((200, {}), "does not show its settings"),
         ((200, {"vllm_config": CONFIG | {"weight_transfer_config": None}}), "takes no weights"),
     ],
 )

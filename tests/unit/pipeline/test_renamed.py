@@ -1,0 +1,85 @@
+"""Keys of other versions and trainers: each gets the key that the stage really has."""
+
+import pytest
+
+from data_prep.build.recipe import DataArguments, Source, check_source
+from data_prep.sampling.problems import ProblemSetArguments
+from eval.harness.settings import EvalArguments
+from pipeline.errors import UserError
+from pipeline.renamed import NOTES, REMOVED, RENAMED, hint
+from pipeline.settings import known_keys, read_settings
+from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
+from stages.distill import DistillArguments
+
+STAGES = {
+    "sft": (SftArguments, SFT),
+    "grpo": (GrpoArguments, GRPO),
+    "difficulty": (ProblemSetArguments, ()),
+    "distill": (DistillArguments, ()),
+    "eval": (EvalArguments, ()),
+    "data": (DataArguments, ()),
+    "source": (Source, ()),
+}
+KEYS = {name: known_keys(*stage) for name, stage in STAGES.items()}
+
+
+def test_every_hint_names_a_key_that_a_stage_has():
+    for name, targets in RENAMED.items():
+        for target in targets:
+            fitting = [stage for stage, keys in KEYS.items() if target in keys]
+            assert fitting, (name, target)
+        for keys in KEYS.values():
+            first = next((target for target in targets if target in keys), None)
+            if first and name not in keys:
+                assert hint(name, keys, "").startswith(f"use {first!r}")
+    assert {*NOTES} <= {*RENAMED} and not {*REMOVED} & {*RENAMED}
+
+
+def test_what_is_removed_is_a_key_of_no_stage():
+    assert not [name for name in REMOVED for keys in KEYS.values() if name in keys]
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_key_has_a_remedy(name):
+    assert hint(name, KEYS["grpo"], "") == REMOVED[name]
+
+
+HINTS = [
+    ("grpo", "torch_dtype", "dtype"), ("grpo", "lora_rank", "lora_r"),
+    ("grpo", "max_new_tokens", "max_completion_length"),
+    ("grpo", "num_rollouts", "num_generations"), ("grpo", "n", "num_generations"),
+    ("grpo", "kl_coef", "beta"), ("grpo", "clip_ratio", "epsilon"),
+    ("grpo", "actor_rollout_ref.rollout.n", "num_generations"),
+    ("grpo", "learning-rate", "learning_rate"),
+    ("grpo", "vllm_max_model_len", "vllm_max_model_length"),
+    ("sft", "max_seq_length", "max_length"), ("sft", "max_prompt_length", "max_length"),
+    ("sft", "lr", "learning_rate"), ("sft", "epochs", "num_train_epochs"),
+    ("sft", "batch_size", "per_device_train_batch_size"),
+    ("sft", "warmup_ratio", "warmup_steps"), ("sft", "evaluation_strategy", "eval_strategy"),
+    ("difficulty", "n", "num_samples"),
+    ("difficulty", "max_completion_length", "max_new_tokens"), ("eval", "use_vllm", "backend"),
+    ("eval", "torch_dtype", "dtype"), ("source", "dataset_name", "hub"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stage", "name", "key"), HINTS)
+def test_hints(stage, name, key):
+    assert hint(name, KEYS[stage], "").partition(";")[0] == f"use {key!r}"
+
+
+@pytest.mark.parametrize("place", ["file", "overlay", "command line"])
+def test_the_same_hint_from_every_place(tmp_path, place):
+    text = "torch_dtype: x\n" if place == "file" else "train_file: a\n"
+    (tmp_path / "grpo.yaml").write_text(text)
+    (tmp_path / "overlay.yaml").write_text("torch_dtype: x\n")
+    argv = ["--config", str(tmp_path / "grpo.yaml")]
+    argv += ["--overlay", str(tmp_path / "overlay.yaml")] if place == "overlay" else []
+    argv += ["--torch_dtype", "x"] if place == "command line" else []
+    with pytest.raises(UserError, match=r"unknown key 'torch_dtype'; use 'dtype'$"):
+        read_settings(GrpoArguments, GRPO, argv)
+
+
+def test_a_source_of_the_data_too():
+    entry = {"name": "gsm8k", "dataset_name": "openai/gsm8k"}
+    with pytest.raises(UserError, match=r"grpo: gsm8k: unknown key 'dataset_name'; use 'hub'$"):
+        check_source(entry, "grpo")
