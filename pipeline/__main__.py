@@ -1,6 +1,7 @@
 """Run a recipe up to a stage: build what is missing, leave what is up to date.
 
     python -m pipeline grpo --recipe grpo7b --model /my/weights -- --learning_rate 1e-4
+    python -m pipeline eval --model /my/weights --tasks math500 aime24 --samples 32
     python -m pipeline demo --dry-run
     sft-grpo-math sft --only --config mine/sft.yaml --run_dir runs/mine
 

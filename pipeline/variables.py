@@ -264,7 +264,8 @@ def check_values(request: Request) -> None:
         if name == "tasks":  # separated by commas, too
             names = [part for word in request.words[name] for part in word.split(",") if part]
             request.words[name] = list(dict.fromkeys(names))
-        if name in ("recipe", "model", "run") and not value:
+        is_empty = not value or (name == "tasks" and not request.words[name])
+        if name in ("recipe", "model", "run", "tasks") and is_empty:
             raise UserError(f"{name.upper()}: is empty; give it a value, or leave it out")
         if kind == SWITCH and value not in ("", "0", "1"):
             raise UserError(f"{shown}: must be 1 or 0")
@@ -392,31 +393,31 @@ def check_scoring(request: Request, goals: Sequence[str]) -> None:
     for task in tasks:
         if task not in known_tasks():
             raise UserError(unknown("TASKS", task, known_tasks()))
-    if request["samples"] and not tasks and not is_for_scoring(request.recipe):
+    is_own = not is_for_scoring(request.recipe)
+    if request["samples"] and not tasks and is_own:
         raise UserError(
             f"{request.show('samples')}: is read with TASKS; a recipe's own evaluation takes "
             f'ARGS="--num_samples {request["samples"]}"'
         )
-    if not (tasks or request.is_scoring):
-        return
     others = [goal for goal in goals if "tasks" not in reads(goal)]
     if tasks and others:
         raise UserError(f"{request.show('tasks')}: {others[0]} does not read it; leave one out")
-    evaluation = Path(request.recipe, "eval.yaml").read_text(encoding="utf-8", errors="replace")
-    names_models = is_for_scoring(request.recipe) and re.search("(?m)^checkpoints:", evaluation)
-    if not request["model"] and not names_models:
+    if not request.is_scoring or request.only:
+        return
+    file = Path(request.recipe, "eval.yaml")
+    evaluation = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    if not request["model"] and (is_own or not re.search("(?m)^checkpoints:", evaluation)):
         example = f'MODEL=folder-or-hub-id TASKS="{" ".join(tasks) or "math500 aime24"}"'
-        own = (
-            ""
-            if is_for_scoring(request.recipe)
-            else f'; {request.recipe} itself takes ARGS="--tasks {tasks[0]}"'
-        )
-        raise UserError(f"MODEL is missing: name the model to score: {example}{own}")
+        message = f"MODEL is missing: name the model to score: {example}"
+        if is_own:
+            message += f'; the evaluation of {request.recipe} takes ARGS="--tasks {tasks[0]}"'
+        raise UserError(message)
     for name in ("lora", "audit", "tokenizer"):
         if request[name]:
             raise UserError(f"{request.show(name)}: has no effect where MODEL is scored as it is")
-    args = request.words.get("args", [])
+    args = [word.partition("=")[0] for word in request.words.get("args", [])]
     for task, key in (("held_out", "test_file"), ("transfer", "transfer_file")):
+        # A file of the run is one that its training made.
         is_named = re.search(rf"(?m)^{key}:(?!.*{{run}})", evaluation) or f"--{key}" in args
         if task in tasks and not is_named:
             raise UserError(f'TASKS: {task} needs a file of problems: ARGS="--{key} FILE"')

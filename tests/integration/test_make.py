@@ -316,6 +316,8 @@ def test_words_of_a_value_arrive_as_a_shell_would_part_them(start, tmp_path, how
         ("push", {}, "repo"),
         ("sweep", {}, "sweep"),
         ("eval", {"TASKS": "math5000", "MODEL": "/x"}, "math500"),
+        ("eval", {"TASKS": "", "MODEL": "/x"}, "tasks"),  # which would train it
+        ("eval", {"TASKS": ",", "MODEL": "/x"}, "tasks"),
         ("eval", {"TASKS": "math500"}, "model"),
         ("eval", {"SAMPLES": "32"}, "tasks"),
         ("eval", {"TASKS": "math500", "MODEL": "/x", "SAMPLES": "-1"}, "samples"),
