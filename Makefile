@@ -27,6 +27,7 @@
 #   make test-slow      the slow tests, and those of vLLM: before a release
 #   make test-vllm      the vLLM engine, and GRPO with it, on a CPU
 #   make lint           ruff and mypy
+#   make docs           the site of the documentation, in site/
 #   make golden         data, weights and refusals against recorded ones (ARGS=--full)
 #   make chaos          random faults over a short chain: what is lost?
 #   make bench, bench-curriculum, bench-grader, bench-guards  benchmarks (SMALL=1: a try)
@@ -46,7 +47,7 @@ EXTRAS ?= eval,distill,deepspeed,dev
 PIPELINE := demo data base sft difficulty distill grpo eval report sweep control preflight plan \
   audit doctor browse compare data-report contamination-ledger push clean
 BENCHMARKS := bench bench-curriculum bench-grader bench-guards study gpu-check
-.PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos vllm-cpu help
+.PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos docs vllm-cpu help
 .NOTPARALLEL:
 export MAKE_GOALS := $(MAKECMDGOALS)
 # make would expand a dollar sign of a value that was typed, so it is refused.
@@ -68,6 +69,8 @@ test-vllm: $(VLLM)/ready
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/integration/*/test_vllm_*.py
 lint: $(VENV)/ready
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy --no-error-summary
+docs: $(VENV)/ready
+	@$(PY) -m docs.website
 golden chaos: $(VENV)/ready
 	@OMP_NUM_THREADS=1 $(PY) -m tests.$@ $$ARGS
 vllm-cpu: $(VLLM)/ready

@@ -16,7 +16,8 @@ from tests.files import write_rows
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 README = (demo.ROOT / "README.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", README, re.S | re.M))
-OWN, ADD = SECTIONS["Your model, your GPU"], SECTIONS["Add your own"]
+OWN = SECTIONS["Train your own model"]
+ADD = SECTIONS["Add your own data, reward, curriculum or benchmark"]
 
 
 def blocks(text, language=""):

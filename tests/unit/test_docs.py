@@ -1,45 +1,104 @@
-"""What README and docs name exists: files, links, modules, make targets, recipe keys' pages."""
+"""What README and docs name exists: files, links, headings, modules, make targets, keys."""
 
 import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import BENCHMARKS
+from docs import keys
 from pipeline import names as known
-from tests.recipes import SCORING, SHIPPED
+from tests import pages
+from tests.pages import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES += [ROOT / "configs" / name / "README.md" for name in (*SHIPPED, *SCORING)]
 PACKAGES = (
     "pipeline", "grading", "data_prep", "stages", "eval", "benchmarks", "tests", "configs", "docs",
+    "examples",
 )  # fmt: skip
-# The log speaks of what was there at its time.
-PRESENT = [page for page in PAGES if page.name != "LOG.md"]
+LINKED = [*pages.PAGES, ROOT / "CHANGELOG.md"]
 
 
 def names(page, pattern):
     return sorted({match[1] for match in re.finditer(pattern, page.read_text(encoding="utf-8"))})
 
 
-@pytest.mark.parametrize("page", PRESENT, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name_of)
 def test_files_modules_and_targets_exist(page):
     files = names(page, rf"(?<![\w/.])((?:{'|'.join(PACKAGES)})/[\w./-]+\.(?:py|yaml|sh|md|png))\b")
     files = [name for name in files if not name.startswith("configs/my/")]
     missing = [name for name in files if not (ROOT / name).exists()]
-    modules = names(page, r"-m ((?:pipeline|grading|data_prep|stages|eval|benchmarks)[\w.]*)")
+    modules = names(page, r"-m ((?:pipeline|grading|data_prep|stages|eval|benchmarks|docs)[\w.]*)")
     missing += [one for one in modules if importlib.util.find_spec(one) is None]
     targets = {*known.targets(), *BENCHMARKS}
     assert missing == [] and {*names(page, r"(?:^|`)make ([a-z][\w-]*)")} <= targets
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
-    for link in names(page, r"\]\(((?!https?:)[^)]+)\)"):
+NUMBERS = ("an", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def times(text):
+    """`(goal, time)` of each sentence or line that names one goal of make and one time."""
+    for part in re.split(r"\n(?=\s*\n|[-|]|make )|(?<=[.;]) ", text):
+        part = " ".join(part.split())
+        goals = {*re.findall(r"\bmake ([a-z-]+)(?=[` ])(?! +[A-Z]+=)", part)}
+        found = re.findall(r"\b(\d+|[a-z]+) (minute|hour)s?\b", part)
+        if len(goals) == len(found) == 1:
+            number, unit = found[0]
+            number = NUMBERS.index(number) + 1 if number in NUMBERS else number
+            yield goals.pop(), f"{number} {unit}"
+
+
+def test_a_time_is_the_same_wherever_it_stands():
+    found = {}
+    for page in pages.PAGES:
+        for goal, time in times(page.read_text(encoding="utf-8")):
+            found.setdefault(goal, {}).setdefault(time, []).append(pages.name_of(page))
+    assert {goal: where for goal, where in found.items() if len(where) > 1} == {}
+
+
+def test_times_are_found():
+    text = "make demo   # all, in 10 minutes\nmake test   # ten minutes\n\n`make demo`, in eight\n"
+    text += "minutes. It is done; `make study` takes an hour.\n| `make a`, `make b` | 3 minutes |\n"
+    assert [*times(text)] == [
+        ("demo", "10 minute"), ("test", "10 minute"), ("demo", "8 minute"), ("study", "1 hour")
+    ]  # fmt: skip
+
+
+def broken(page, text):
+    """The links of a page that lead nowhere."""
+    found = []
+    for link in pages.links(text):
         file, _, anchor = link.partition("#")
-        target = page.parent / file
-        heads = names(target if file else page, r"(?m)^#+ (.*)") if anchor else ()
-        slugs = {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}
-        assert target.exists() and (not anchor or anchor in slugs), link
+        target = page.parent / file if file else page
+        if not target.exists():
+            found.append(link)
+        elif anchor and target.suffix == ".md":
+            its_text = target.read_text(encoding="utf-8") if file else text
+            found += [] if anchor in pages.anchors(its_text) else [link]
+    return found
+
+
+@pytest.mark.parametrize("page", LINKED, ids=pages.name_of)
+def test_links_lead_somewhere(page):
+    assert broken(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_a_broken_link_is_found():
+    text = "# One\n\n## Two `keys`, & [more](x)\n\n## One\n\n```\n# no heading\n```\n"
+    text += "[a](#one) [b](#two-keys--more) [c](#one-1) [d](CITATION.cff) `[e](gone.md)`\n"
+    assert broken(ROOT / "README.md", text) == ["x"]
+    text = "[a](#gone) [b](docs/gone.md) ![c](docs/gone.png) [d](#no-heading)\n# Here\n"
+    text += '<img src="docs/gone.svg">'
+    assert len(broken(ROOT / "README.md", text)) == 5
+
+
+def test_the_page_of_keys_is_up_to_date():
+    assert keys.PAGE.read_text(encoding="utf-8") == keys.page(), "run python -m docs.keys"
+
+
+def test_the_navigation_of_the_site_has_each_page_once():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    found = re.findall(r"(?m)^ +- (?:.*: )?(\S+\.md)$", text[text.index("\nnav:") :])
+    shown = [pages.name_of(page) for page in (*pages.DOCS, *pages.RESULTS)]
+    shown += ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+    assert {*found} ^ {*shown} == set() and len(found) == len(shown)

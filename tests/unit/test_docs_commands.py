@@ -8,29 +8,16 @@ network, or is in `ELSEWHERE`.
 import functools
 import importlib.util
 import re
-import shlex
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from pipeline import commands, names, stages, variables
 from pipeline.errors import UserError
 from pipeline.settings import read_settings
-from tests import demo
-from tests.recipes import SCORING, SHIPPED
+from tests.pages import ROOT, Command, commands_of_pages, find_commands, read_make, words_of
 
-ROOT = demo.ROOT
-PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES += [ROOT / "configs" / name / "README.md" for name in (*SHIPPED, *SCORING)]
-# The log speaks of what was there at its time.
-PAGES = [page for page in PAGES if page.name != "LOG.md"]
-TOOLS = (
-    "make|python3?|sft-grpo-math|accelerate|vllm|pip|sbatch|tensorboard|trackio|curl|cp|git|hf|trl"
-    "|wandb|docker|ray|torchrun|deepspeed|wget|bash|nvidia-smi|pre-commit"
-)
-COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ +)*(?:\.venv[\w-]*/bin/)?(?:{TOOLS})(?= |$)")
+IS_PAST = re.compile(r"\bat commit `?[0-9a-f]{7}")  # the page says where to find it
 IS_MARKED = re.compile(r"\bGPUs?\b|network|server|hub\b", re.IGNORECASE)
 # What begins so is run, or its work is read, by this test.
 ELSEWHERE = {
@@ -40,46 +27,29 @@ ELSEWHERE = {
     "sbatch --nodes 3 configs/accelerate/slurm.sh": "tests/integration/stages/test_slurm_script.py",
     ".venv/bin/tensorboard --logdir runs": "tests/integration/stages/test_trackers.py",
 }
+# Who runs the goals of make that pages name: on a shortened demo, a tiny model or a stand-in.
+RUN_BY = {
+    "tests/integration/test_page_commands.py": (
+        "help", "doctor", "preflight", "plan", "clean", "data", "base", "audit", "browse",
+        "compare", "data-report", "contamination-ledger",
+    ),
+    "tests/e2e/test_pipeline.py": ("demo", "sft", "difficulty", "grpo", "eval", "report"),
+    "tests/integration/sampling/test_distill_run.py": ("distill",),
+    "tests/integration/stages/test_sweep_run.py": ("sweep", "control"),
+    "tests/unit/harness/test_push.py": ("push",),
+    "tests/integration/benchmarks/test_small.py": (
+        "bench", "bench-curriculum", "bench-grader", "bench-guards",
+    ),
+    "tests/integration/benchmarks/test_study.py": ("study",),
+    "tests/integration/benchmarks/test_gpu_check.py": ("gpu-check",),
+    "tests/integration/test_site.py": ("docs",),
+    ".ci/run": ("test", "lint", "golden"),
+    "Makefile": ("test-slow", "test-vllm", "vllm-cpu", "chaos"),
+}  # fmt: skip
+SPOKEN_OF = {"make compare", "make push", "make sweep"}  # each needs a variable
+COPIED = "grpo7b"  # the recipe that a reader has copied to `configs/mine`
 PLACES = {"GOAL", "STAGE", "COMMAND", "NAME"}  # which a reader fills in
 REFERENCES = ("vllm serve", "trl vllm-serve", "pip install", "git checkout", "python -m")  # named
-
-
-class Command(NamedTuple):
-    """A command of a page; `around` is its line, and of a block all of the block."""
-
-    text: str
-    around: str
-
-
-def split(text: str) -> tuple[list[str], list[str]]:
-    """The blocks of a page that hold commands, fenced or indented, and the lines of its prose."""
-    blocks, prose, language = [""], [], None
-    for line in text.splitlines():
-        if line.startswith("```"):
-            language = line[3:] if language is None else None
-            blocks.append("")
-        elif language in ("", "bash", "sh") or (language is None and line.startswith("    ")):
-            blocks[-1] += f"{line.strip()}\n"
-        elif language is None:
-            blocks.append("")
-            prose.append(line)
-    return [block for block in blocks if block], prose
-
-
-def find_commands(text: str) -> list[Command]:
-    """The commands of a page: lines of its blocks, and whole `code` in its prose."""
-    blocks, prose = split(text)
-    lines = [(line, block) for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    lines += [(code, line) for line in prose for code in re.findall(r"`([^`]+)`", line)]
-    return [Command(*one) for one in lines if COMMAND.match(one[0])]
-
-
-def words_of(text: str) -> list[str]:
-    """A command's words without its comment, its program's folder and the environment before it."""
-    words = shlex.split(text, comments=True)
-    while "=" in words[0]:
-        del words[0]
-    return [words[0].rpartition("/")[2], *words[1:]]
 
 
 def check_goals(goals: tuple[str, ...], words: list[str], env: dict[str, str]) -> None:
@@ -97,17 +67,14 @@ def check_goals(goals: tuple[str, ...], words: list[str], env: dict[str, str]) -
 
 def check_make(words: list[str]) -> None:
     """Check the targets and variables of a make command."""
-    given = dict(word.split("=", 1) for word in words if re.match(r"\w+=", word))
-    targets = [word for word in words if "=" not in word and not word.startswith(("-", "."))]
-    escaped = " ".join(f"{k}={re.sub(r'([ ])', chr(92) + ' ', v)}" for k, v in given.items())
-    env = {"MAKE_GOALS": " ".join(targets), "MAKEFLAGS": f" -- {escaped}", **given}
+    targets, env = read_make(words)
     for target in targets:
         if target in stages.GOALS:
             check_goals((target,), [], env)
         else:
             known = target in names.targets() or target.startswith("bench-")
             assert known, names.unknown("target", target, names.targets())
-            variables.check_names(given)
+            variables.check_names(variables.given_to_make(env["MAKEFLAGS"]))
 
 
 @functools.cache
@@ -129,6 +96,14 @@ def keys_of(module: str) -> tuple:
     return taken[0]
 
 
+def text_of(module: str) -> str:
+    """The source of a module, or of a package's entry point."""
+    source = Path(importlib.util.find_spec(module).origin)
+    if source.name == "__init__.py":
+        source = source.with_name("__main__.py")
+    return source.read_text(encoding="utf-8")
+
+
 @functools.cache
 def check_module(words: tuple[str, ...]) -> None:
     """Check `module --flags`; raises `AssertionError`, `UserError`."""
@@ -139,10 +114,11 @@ def check_module(words: tuple[str, ...]) -> None:
     if module == "grading":
         importlib.import_module("grading.__main__")._parse(argv)
     elif module.startswith(("benchmarks", "tests")):  # by their text: some import torch
-        source = importlib.util.find_spec(module).origin
-        if (folder := Path(source).parent) and source.endswith("__init__.py"):
-            source = folder / "__main__.py"
-        text = Path(source).read_text(encoding="utf-8")
+        text = text_of(module)
+        for other in re.findall(
+            r"^from (benchmarks\.\w+) import|^import (benchmarks\.\w+)", text, re.M
+        ):
+            text += text_of("".join(other))
         flags = {re.split("=", word[2:])[0] for word in argv if word.startswith("--")}
         unknown = [f for f in flags if not re.search(rf'^    {f}: |"--{f}"', text, re.M)]
         assert {*unknown} <= {"config"}, f"{module}: unknown {unknown}"
@@ -174,23 +150,35 @@ def check_pipeline(words: list[str]) -> None:
         check_goals((), words, {})
 
 
+def is_tested(command: Command) -> bool:
+    """Whether a test of its own runs a command."""
+    return command.text.startswith(tuple(ELSEWHERE))
+
+
 def check(command: Command) -> None:
     """Check one command; raises `AssertionError`, `UserError`."""
-    given = re.sub(r'(?<= )[A-Z_]+=(?:"?…"?)?(?= |$)', "", command.text)  # DATA_ROOT=…
+    if IS_PAST.search(command.around):
+        return
+    given = re.sub(r'(?<= )[A-Z_]+=(?:"?…"?)?(?= |$)', "", command.text).strip()  # DATA_ROOT=…
+    given = re.sub(
+        r"\bRECIPE=mine\b|(?<=--recipe )mine\b", lambda one: one[0].replace("mine", COPIED), given
+    )
     program, *words = words_of(given)
     if any("…" in word or word.startswith("<") for word in words) and not IS_MARKED.search(given):
         words = [word for word in words if "…" not in word and not word.startswith("<")]
         if not words:
             return  # spoken of
-    if PLACES & {*words}:
-        return  # spoken of
+    if PLACES & {*words} or given in SPOKEN_OF or words[-1:] == ["--help"]:
+        return
     if program == "make":
         check_make(words)
     elif program in ("python", "python3") and words[:2] == ["-m", "pipeline"] and words[2:]:
         check_pipeline(words[2:])
     elif program in ("python", "python3") and words[:1] == ["-m"] and words[1:]:
         check_module(tuple(words[1:]))
-    elif command.text.startswith(tuple(ELSEWHERE)):
+    elif program == "python" and words[:1] and words[0].endswith(".py"):
+        assert (ROOT / "examples" / Path(words[0]).name).is_file() or is_tested(command)
+    elif is_tested(command):
         pass
     elif program == "accelerate":
         check_launch(words)
@@ -219,10 +207,10 @@ def at_root(monkeypatch):
 
 
 def test_the_commands_of_the_pages_work_or_say_what_they_need():
-    found = [one for page in PAGES for one in find_commands(page.read_text(encoding="utf-8"))]
+    found = commands_of_pages()
     assert len(found) > 150
-    spoken_of = {"make compare", "make push", "make sweep"}
-    assert faults([one for one in found if one.text not in spoken_of]) == []
+    wrong = faults(found)
+    assert wrong == [], "\n".join(wrong)
 
 
 @pytest.mark.parametrize(
@@ -255,3 +243,13 @@ def test_a_wrong_command_is_found(text, words):
 def test_marked_commands_and_those_that_have_a_test_pass():
     assert faults(find_commands("On a GPU: `vllm serve runs/x`")) == []
     assert all((ROOT / test).is_file() for test in ELSEWHERE.values())
+
+
+def test_every_goal_of_the_pages_is_run_by_a_test():
+    goals = set()
+    for command in commands_of_pages():
+        program, *words = words_of(command.text)
+        if program == "make" and not IS_PAST.search(command.around):
+            goals |= {goal for goal in read_make(words)[0] if not {*"<…"} & {*goal}} - PLACES
+    assert goals - {goal for run in RUN_BY.values() for goal in run} == set()
+    assert [file for file in RUN_BY if not (ROOT / file).is_file()] == []

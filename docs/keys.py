@@ -1,0 +1,90 @@
+"""Write the reference of our own keys, docs/keys.md: `python -m docs.keys`.
+
+The dataclasses that read the YAML files have the keys, their defaults and their help.
+"""
+
+from pathlib import Path
+
+from data_prep.sampling import SamplingArguments
+from pipeline.settings import UNSET, Key, own_keys
+from pipeline.stages import STAGES, Stage, config_name, load
+from stages.arguments import DEFAULTS
+
+PAGE = Path(__file__).with_name("keys.md")
+HEAD = """# Keys
+
+Each stage reads one flat YAML file of its recipe, `configs/<recipe>/<stage>.yaml`. These tables
+list our own keys. `--help` prints every key with its type, those of TRL and transformers included:
+
+```
+.venv/bin/python -m stages.grpo --help
+```
+
+[Commands](commands.md) says how the YAML, an overlay and the command line combine. An unknown key
+is an error. `null` gives a key its default again. Every YAML also takes `env`, a mapping of
+environment variables that the stage sets.
+
+`python -m docs.keys` writes this page.
+"""
+HUGGING_FACE = """
+It also takes all keys of TRL's `{}` and `{}`. Our defaults differ from theirs for {}.
+"""
+SAMPLING = """
+## Sampling
+
+`difficulty.yaml`, `distill.yaml` and `eval.yaml` take these keys. Their own sections add to them,
+or have another default.
+"""
+GUARDS = """
+### Guards
+
+[Guards](grpo.md#guards) watch a run for signs of collapse.
+"""
+
+
+def shown(value: object) -> str:
+    """A default as it would be in the YAML."""
+    if value is UNSET:
+        return "required"
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, list):
+        return f"`[{', '.join(map(str, value))}]`"
+    return f"`{value}`"
+
+
+def table(keys: dict[str, Key]) -> str:
+    """A table of keys; those that are required come first."""
+    lines = ["", "|key|default|meaning|", "|---|---|---|"]
+    for name, key in sorted(keys.items(), key=lambda one: one[1].default is not UNSET):
+        meaning = key.meaning.replace("|", "\\|").replace("<", "&lt;")
+        lines.append(f"|`{name}`|{shown(key.default)}|{meaning}|")
+    return "\n".join(lines) + "\n"
+
+
+def section(name: str, stage: Stage) -> str:
+    """The section on the YAML of one stage."""
+    own, sampling = load(stage.arguments), own_keys(SamplingArguments)
+    keys = own_keys(own)
+    if issubclass(own, SamplingArguments):
+        keys = {key: value for key, value in keys.items() if value != sampling.get(key)}
+    guards = {key: value for key, value in keys.items() if key.startswith("guard_")}
+    text = f"\n## {config_name(name)}.yaml\n\nThe stage `{name}`: {stage.meaning}.\n"
+    if stage.hf:
+        ours = " and ".join(f"`{key}: {str(value).lower()}`" for key, value in DEFAULTS.items())
+        text += HUGGING_FACE.format(*stage.hf, ours)
+    text += table({key: value for key, value in keys.items() if key not in guards})
+    return text + (GUARDS + table(guards) if guards else "")
+
+
+def page() -> str:
+    """The whole page."""
+    stages = {name: stage for name, stage in STAGES.items() if stage.arguments}
+    sections = [section(name, stage) for name, stage in stages.items()]
+    return HEAD + "".join(sections) + SAMPLING + table(own_keys(SamplingArguments))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
