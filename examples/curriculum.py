@@ -2,8 +2,8 @@
 
     python curriculum.py [MODEL]
 
-`MathGRPOTrainer` takes what `GRPOTrainer` takes. The curriculum is told which reward says right
-(above 0) and which rows are alike, here those with the same number of digits.
+`MathGRPOTrainer` takes what `GRPOTrainer` takes. `correctness` names the reward that is above 0 for a
+correct answer. `peers` says which rows are alike: here those with the same number of digits.
 """
 
 import sys
@@ -18,7 +18,7 @@ MODEL = sys.argv[1] if len(sys.argv) > 1 else "Qwen/Qwen2.5-0.5B-Instruct"
 rows = [{"prompt": f"{a} * {b} =", "product": a * b} for a in range(2, 40) for b in range(2, 40)]
 
 
-def right(completions, product, **_):
+def is_correct(completions, product, **_):
     return [float(str(one) in text) for text, one in zip(completions, product, strict=True)]
 
 
@@ -30,8 +30,8 @@ args = GRPOConfig(
 peers = [len(str(row["product"])) for row in rows]
 chooses = PredictiveCurriculum(peers, args.num_generations, args.seed)
 trainer = MathGRPOTrainer(
-    MODEL, right, args, Dataset.from_list(rows), correctness="right", guards=GuardSettings(),
-    curriculum=Refill(chooses, max_rounds=1),  # groups all right or all wrong are replaced
+    MODEL, is_correct, args, Dataset.from_list(rows), correctness="is_correct", guards=GuardSettings(),
+    curriculum=Refill(chooses, max_rounds=1),  # replaces zero-variance groups
 )  # fmt: skip
 trainer.train()
 seen = [n for n, batch in enumerate(chooses.state_dict()["last_used"]) if batch >= 0]

@@ -1,9 +1,9 @@
-"""The rewards of a recipe on TRL's own trainer: right answers, their form, their length.
+"""The rewards of a recipe on TRL's own trainer: correct answers, their form, their length.
 
     python rewards.py [MODEL]
 
-A row needs `answers` (any may match) and the `answer_form` of its prompt. For right or wrong alone
-`from grading import correctness_reward` is enough: it finds the golds of any column.
+A row needs `answers` (any may match) and the `answer_form` of its prompt. For correctness alone
+`from grading import correctness_reward` is enough: it finds the gold answers in any column.
 """
 
 import sys

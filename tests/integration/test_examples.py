@@ -15,7 +15,11 @@ EXAMPLES = {
     "guards": ["of 40\n", "no_signal: share of informative groups"],
     "rewards": ["rewards/correctness_reward/mean: 0.000", "rewards/overlong/mean: -"],
     "grade": ["right            (1, 2]", "right 3"],
-    "audit": ["right answers paid: 37 of 37", "PAID  two boxes, gold last", "ok    nothing at all"],
+    "audit": [
+        "correct answers rewarded: 37 of 37",
+        "REWARDED two boxes, gold last",
+        "ok       nothing at all",
+    ],
 }
 
 
