@@ -2,8 +2,8 @@
 
     python curriculum.py [MODEL]
 
-`MathGRPOTrainer` takes what `GRPOTrainer` takes. `correctness` names the reward that is above 0 for a
-correct answer. `peers` says which rows are alike: here those with the same number of digits.
+`MathGRPOTrainer` takes what `GRPOTrainer` takes. `correctness` names the reward that is above 0
+for a correct answer. `peers` says which rows are alike: here those with as many digits.
 """
 
 import sys
@@ -30,7 +30,8 @@ args = GRPOConfig(
 peers = [len(str(row["product"])) for row in rows]
 chooses = PredictiveCurriculum(peers, args.num_generations, args.seed)
 trainer = MathGRPOTrainer(
-    MODEL, is_correct, args, Dataset.from_list(rows), correctness="is_correct", guards=GuardSettings(),
+    MODEL, is_correct, args, Dataset.from_list(rows),
+    correctness="is_correct", guards=GuardSettings(),
     curriculum=Refill(chooses, max_rounds=1),  # replaces zero-variance groups
 )  # fmt: skip
 trainer.train()
