@@ -159,7 +159,11 @@ def help_text() -> str:
     lines += ["", "Variables, as --name VALUE, as NAME=VALUE of make, or in the environment:"]
     lines += [f"  --{name:20}{meaning}" for name, (_, meaning) in VARIABLES.items()]
     lines += ["", "Options:", *(f"  --{name:20}{meaning}" for name, meaning in OPTIONS.items())]
-    lines += ["", f"Recipes: {', '.join(known_recipes())}", "Of one stage: GOAL --help"]
+    lines += [
+        "",
+        f"Recipes: {', '.join(known_recipes())}",
+        "All keys of a stage: python -m pipeline STAGE --help",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -134,7 +134,9 @@ def describe_superseded(folder: str) -> str:
 def seal(checkpoint: Path) -> None:
     """Write `files.json`, or add what it lacks; every process has written its part."""
     known = sealed(checkpoint).get("files", {})
-    files = [path for path in checkpoint.rglob("*") if path.is_file() and path.name != SEAL]
+    # A kill while this was written leaves `files.json.partial`, which is written again below.
+    ours = (SEAL, SEAL + manifest.PARTIAL)
+    files = [path for path in checkpoint.rglob("*") if path.is_file() and path.name not in ours]
     new = {path.relative_to(checkpoint).as_posix(): path for path in files}
     new = {name: path for name, path in new.items() if name not in known}
     if new:

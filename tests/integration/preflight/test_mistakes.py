@@ -196,12 +196,12 @@ MISTAKES = {
         lambda planted: planted.change_json("config.json", vocab_size=200),
     "error template: generation_config.json":
         lambda planted: planted.change_json("generation_config.json", eos_token_id=5),
-    "error grpo.yaml: grpo_trian.jsonl is not there":
+    "error grpo.yaml: grpo_trian.jsonl does not exist":
         keys("grpo", train_file="{run}/data/grpo_trian.jsonl"),
     "error sft.yaml: no stage of the recipe writes it":
         lambda planted: (shutil.rmtree(planted.run / "data"),
                          planted.build_data(output_dir="{run}/dta")),
-    "error eval.yaml: /run/stf is not there": keys("eval", **MISSPELT),
+    "error eval.yaml: /run/stf does not exist": keys("eval", **MISSPELT),
     "error grpo.yaml: pass_rates: ":
         keys("grpo", curriculum="offline", pass_rates="{run}/difficulty/pass_rates.jsonl"),
     "error contamination: math500":
@@ -214,7 +214,7 @@ MISTAKES = {
         keys("grpo", lora_target_modules=["q_proj"], use_peft=True),
     "error grpo.yaml: 8 wanted, but the launch has started 1": launched(8, "single_gpu"),
     "error grpo.yaml: (cpu.yaml) is for CPUs": launched(2, "cpu", "grpo7b"),
-    "error sft.yaml: FSDP runs on GPUs only": launched(2, "fsdp2"),
+    "error sft.yaml: FSDP needs GPUs": launched(2, "fsdp2"),
     "error grpo.yaml: size: 3 does not divide 8":
         launched(8, recipe="grpo7b", vllm_tensor_parallel_size=3),
     "error grpo.yaml: fp16": keys("grpo", fp16=True, bf16=True),

@@ -191,6 +191,11 @@ def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, 
     (last / "trainer_state.json").write_text('{"global_step": 12}')
     seals.on_save(arguments, SimpleNamespace(global_step=12), None)
     assert "trainer_state.json" in run_folder.sealed(last)["files"]
+    # A kill while the hashes were written leaves their partial file; it is not one to look for.
+    (last / "files.json.partial").write_text("{")
+    (last / "more.txt").write_text("")
+    run_folder.seal(last)
+    assert "more.txt" in run_folder.sealed(last)["files"] and not run_folder.damage(last)
     assert sorted(int(p.name[11:]) for p in tmp_path.glob("checkpoint-*")) == kept
     assert not run_folder.damage(tmp_path / "checkpoint-12")
 
