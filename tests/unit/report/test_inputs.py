@@ -22,10 +22,10 @@ def run(tmp_path, monkeypatch):
     [
         ("eval/grpo/scores.json", None, "is missing"),
         ("eval/grpo/completions.parquet", None, "is missing"),
-        ("eval/manifest.json", None, "is missing; run `make eval`"),
+        ("eval/manifest.json", None, "missing; run `make eval`"),
         ("eval/manifest.json", '{"stage": ', "is damaged"),
-        ("eval/sft/completions.parquet", "PAR1", "differs .*`make eval`"),
-        ("eval/sft/scores.json", '{"scores": {}}', "differs"),
+        ("eval/sft/completions.parquet", "PAR1", "has changed .*`make eval`"),
+        ("eval/sft/scores.json", '{"scores": {}}', "has changed"),
         ("sft/trainer_state.json", '{"log_history": [', "is damaged"),
     ],
 )
