@@ -7,7 +7,7 @@
 #   make difficulty     pass rate of each problem, by the SFT model
 #   make distill        correct solutions of a teacher (recipes with a distill.yaml)
 #   make grpo           GRPO, and what it needs
-#   make eval           score base, SFT and GRPO; MODEL=/ckpt TASKS="math500 aime24": that model alone
+#   make eval           score base, SFT and GRPO; MODEL=/ckpt TASKS=math500: that model alone
 #   make report         all stages, then the page of results
 #   make sweep          GRPO once for each combination of SWEEP="beta=0,0.04 seed=0,1"
 #   make control        control runs: a random and a format-only reward (SEEDS="0 1 2")
