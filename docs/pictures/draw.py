@@ -41,7 +41,7 @@ def svg(width: int, height: int, title: str, parts: list[str]) -> str:
 
 
 def draw_accuracy(theme: str) -> str:
-    """Accuracy on held-out problems over the steps of GRPO, for three rewards."""
+    """Accuracy on validation problems over the steps of GRPO, for three rewards."""
     colors, width, height = COLORS[theme], 640, 320
     left, right, top, bottom = 48, 440, 52, 270
     curves = json.loads(STUDY.read_text(encoding="utf-8"))["curves"]
@@ -53,7 +53,7 @@ def draw_accuracy(theme: str) -> str:
         return round(x, 1), round(bottom - (bottom - top) * (value - low) / (high - low), 1)
 
     parts = [
-        text(left - 40, 22, "Accuracy on held-out problems, %", colors["text"], 17),
+        text(left - 40, 22, "Accuracy on validation problems, %", colors["text"], 17),
         text(left - 40, 40, "mean of five seeds, with the 95 % interval", colors["soft"], 13),
     ]
     for value in range(int(low), int(high) + 1, 10):

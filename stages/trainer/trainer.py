@@ -458,7 +458,7 @@ class MathGRPOTrainer(GRPOTrainer):
             self.model.train(was_training)
         say(
             f"grpo: step {self.state.global_step}: {name} {metrics[f'eval_{name}']:.3f} ± "
-            f"{metrics[f'eval_{name}_stderr']:.3f} on {len(self._held_out)} held-out problems, "
+            f"{metrics[f'eval_{name}_stderr']:.3f} on {len(self._held_out)} validation problems, "
             f"{metrics['eval_response_length']:.0f} tokens, "
             f"{metrics['eval_cut_off_rate']:.1%} cut off{'; the best so far' if is_best else ''}"
         )

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from tests import demo
 from tests.e2e.test_user_weights import Project
@@ -71,17 +70,18 @@ def test_a_model_of_ones_own_gets_to_the_report(clone):
 def test_data_and_a_reward_are_added_without_an_edit_of_the_package(clone):
     copy = re.search(r"`(cp -r [^`]*)`", ADD)[1]
     subprocess.run(copy.split(), cwd=clone.folder, check=True)
-    path = clone.folder / "configs/mine/data.yaml"
-    (snippet,) = blocks(ADD, "yaml")
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | yaml.safe_load(snippet)))
-    rows = [{"question": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in range(40)]
-    write_rows(clone.data.joinpath("mine.jsonl"), rows)
-    clone("make data RECIPE=mine", DATA_ROOT=clone.data)
+    (example,) = blocks(ADD, "json")
+    columns = [*json.loads(example)]
+    rows = [
+        dict(zip(columns, (f"What is {n} plus {n}?", str(2 * n)), strict=True)) for n in range(140)
+    ]
+    write_rows(clone.folder / "problems.jsonl", rows)
+    clone("make data RECIPE=mine")
     built = (clone.folder / "runs/mine/data/grpo_train.jsonl").read_text().splitlines()
-    assert len(built) == 40
+    assert 30 <= len(built) <= 40  # 100 are kept for the report
     (source,) = blocks(ADD, "python")
     (clone.folder / "brevity.py").write_text(source)
     (name,) = re.findall(r"\w+:\w+", blocks(ADD)[-1])
-    paid = f"load_own({name!r}, 'reward_funcs')(completions=[[{{'content': 'a\\nb'}}]])"
-    line = f"from stages.own_code import load_own; assert {paid} == [-0.1]"
+    given = f"load_own({name!r}, 'reward_funcs')(completions=[[{{'content': 'a\\nb'}}]])"
+    line = f"from stages.own_code import load_own; assert {given} == [-0.1]"
     subprocess.run([sys.executable, "-c", line], cwd=clone.folder, check=True)

@@ -64,6 +64,7 @@ def folder(tmp_path_factory):
     for path in (ROOT / "configs").iterdir():
         if path.name != "tiny-cpu":
             (folder / "configs" / path.name).symlink_to(path)
+    (folder / "configs/mine").symlink_to(ROOT / "configs/own-problems")  # a reader's copy
     row = {"prediction": "so \\boxed{18}", "completion": "so \\boxed{18}", "gold": "18"}
     write_rows(folder / "outputs.jsonl", [row])
     problem = {"question": "What is 2 plus 2?", "answer": "4"}

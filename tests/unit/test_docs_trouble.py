@@ -1,4 +1,4 @@
-"""The messages that docs/trouble.md names are in the code."""
+"""The messages that docs/trouble.md and docs/evaluation.md name are in the code."""
 
 import ast
 import re
@@ -25,8 +25,10 @@ def messages():
     return found
 
 
-def test_the_messages_of_the_page_exist():
+def test_the_messages_of_the_pages_exist():
     page = (ROOT / "docs/trouble.md").read_text(encoding="utf-8")
+    evaluation = (ROOT / "docs/evaluation.md").read_text(encoding="utf-8")
+    page += evaluation.partition("### The audit failed")[2].partition("\n## ")[0]
     symptoms = re.findall(r"^\| ([^|]+) \|", page, re.M)
     quoted = [text for symptom in symptoms for text in re.findall(r"`([^`]+)`", symptom)]
     parts = {part.strip(" '") for text in quoted for part in text.split("…")}

@@ -276,7 +276,7 @@ MISTAKES = {
     "all hosts serve": ({"VLLM_HOSTS": "3"}, "VLLM_HOSTS: 3 of 3 hosts leaves none to train"),
     "no number": ({"VLLM_HOSTS": "one"}, "VLLM_HOSTS: 'one' is no number"),
     "no recipe": ({"RECIPE": "grpo8b"}, "RECIPE: no recipe in configs/grpo8b; did you mean grpo7b"),
-    "the old name with LoRA": ({"RECIPE": "grpo7b-lora"}, "RECIPE: grpo7b-lora: use RECIPE="),
+    "the old name with LoRA": ({"RECIPE": "grpo7b-lora"}, "RECIPE: no grpo7b-lora; use RECIPE="),
     "no config": ({"ACCELERATE": "zero4"}, "ACCELERATE: no configs/accelerate/zero4.yaml here"),
 }
 

@@ -61,6 +61,7 @@ def peak(recipe: Recipe, stage: str) -> str:
 def commands(path: Path) -> list[variables.Request]:
     """The make commands of a page that name a recipe, read as `python -m pipeline` reads them."""
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    text = text.replace("RECIPE=mine", f"RECIPE={path.parent.name}")  # a copy of the recipe
     found = []
     for goals, flags in re.findall(r"^make ([a-z -]+) (RECIPE=.*?)(?: +#.*)?$", text, re.M):
         given = dict(re.findall(r'([A-Z_]+)=("[^"]*"|\S+)', flags))
