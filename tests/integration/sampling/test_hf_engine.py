@@ -155,7 +155,7 @@ def test_prompts_that_are_too_long(engine, seen):
     prompt = "Tuesday: loses 3. " * 60
     ids = engine.tokenizer(prompt)["input_ids"]
     message = f"max_new_tokens: 20 and a prompt of {len(ids)} tokens exceed the model's context of"
-    with pytest.raises(UserError, match=f"{message} {CONTEXT}; lower max_new_tokens"):
+    with pytest.raises(UserError, match=f"{message} {CONTEXT} tokens; lower max_new_tokens"):
         answers(engine, [Request("short", GREEDY), Request(prompt, Settings(20))])
     answers(engine, [Request(prompt, replace(GREEDY, rendered=False))])
     assert seen[-1] == ids[-(CONTEXT - 16) :], "cut on the left"
