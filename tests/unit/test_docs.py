@@ -1,12 +1,15 @@
 """What README and docs name exists: files, links, headings, modules, make targets, keys."""
 
 import importlib.util
+import json
 import re
 
 import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from docs import keys
+from docs.pictures import draw
+from eval.report.decomposition import PARTS
 from pipeline import names as known
 from tests import pages
 from tests.pages import ROOT
@@ -102,3 +105,31 @@ def test_the_navigation_of_the_site_has_each_page_once():
     shown = [pages.name_of(page) for page in (*pages.DOCS, *pages.RESULTS)]
     shown += ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
     assert {*found} ^ {*shown} == set() and len(found) == len(shown)
+
+
+def test_the_last_lines_of_the_demo_are_those_that_golden_compares():
+    expected = json.loads((ROOT / "tests/golden/expected.json").read_text(encoding="utf-8"))
+    found = expected["full chain"]["report"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for task in ("held_out", "transfer"):
+        change = {
+            key: 100 * value
+            for name, value in found.items()
+            if (key := name.removeprefix(f".changes.{task}.sampled.1.")) != name
+        }
+        score = 100 * found[f".scores.grpo.{task}.sampled.metrics.avg@4.value"]
+        parts = [f"{part} {change[f'{part}.value']:+.1f}" for part in PARTS]
+        parts = [part.replace("+0.0", "0.0").replace("-0.0", "0.0") for part in parts]
+        assert (
+            f"grpo scores {score:.1f} % on {task} (avg@4), {change['score.value']:.1f} points more "
+            f"than sft (95 % interval {change['score.low']:.1f} to {change['score.high']:.1f}).\n"
+            f"Parts: {', '.join(parts)}. Since base:"
+        ) in readme
+
+
+def test_the_picture_of_the_readme_shows_the_study():
+    for name in ("accuracy", "pipeline"):
+        for theme in draw.COLORS:
+            file = ROOT / f"docs/pictures/{name}-{theme}.svg"
+            drawn = getattr(draw, f"draw_{name}")(theme)
+            assert file.read_text(encoding="utf-8") == drawn, "python docs/pictures/draw.py"
