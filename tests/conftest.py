@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data files; tests that need it are skipped where it is missing."""
-    folder = Path(os.environ.get("DATA_ROOT", ROOT.parent / "shared" / "data"))
+    folder = Path(os.environ.get("DATA_ROOT") or ROOT.parent / "shared" / "data")
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set DATA_ROOT to the folder that holds gsm8k/")
     return folder

@@ -111,5 +111,5 @@ def check_precision(stage: str, values: Settings, engine: str) -> Finding:
         f"learning_rate {rate:g} with dtype: {values.dtype}: bf16 weights have 8 bits, so most "
         "updates of this size are lost (at 5e-7 1 % of the weights move, at 2e-5 30 %)"
     )
-    remedy = "stochastic_rounding: true, dtype: float32 with bf16: true, ACCELERATE=zero2, or LoRA"
+    remedy = "one of: stochastic_rounding: true; dtype: float32 with bf16: true; LORA=1"
     return Finding(ERROR if rate <= LOST else WARNING, topic, text, remedy)

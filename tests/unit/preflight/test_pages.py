@@ -116,6 +116,14 @@ def test_gpus_and_hours_of_the_recipes_page_are_the_plan_s(name):
     assert float(hours.replace(",", "")) == pytest.approx(total, rel=0.1)
 
 
+def test_the_hours_and_the_cost_of_the_preflight_page_are_the_plan_s():
+    page = (ROOT / "docs/preflight.md").read_text(encoding="utf-8")
+    price = float(re.search(r"make plan RECIPE=grpo7b PRICE=([\d.]+)", page)[1])
+    said = re.search(r"sum is ([\d.]+) hours and a\s+cost of (\d+)", page)
+    total = sum(stage.seconds for stage in plan(PlanArguments(recipe="configs/grpo7b"))[1]) / 3600
+    assert said.groups() == (f"{total:.1f}", f"{price * total:.0f}")
+
+
 @pytest.mark.parametrize("name", ["ddp", "fsdp2", "zero2", "zero3", "zero3_offload"])
 def test_memory_of_the_launches_is_preflight_s(name):
     said = rows(section(SCALE, "Which launch file"))[name][-1]
