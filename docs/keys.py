@@ -21,8 +21,8 @@ list our own keys. `--help` prints every key with its type, those of TRL and tra
 ```
 
 [Commands](commands.md) says how the YAML, an overlay and the command line combine. An unknown key
-is an error. `null` gives a key its default again. Every YAML also takes `env`, a mapping of
-environment variables that the stage sets.
+is an error. `null` gives a key its default again. `{run}` stands for the run's folder. Every YAML
+also takes `env`, a mapping of environment variables that the stage sets.
 
 `python -m docs.keys` writes this page.
 """
