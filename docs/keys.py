@@ -14,9 +14,11 @@ PAGE = Path(__file__).with_name("keys.md")
 HEAD = """# Keys
 
 Each stage reads one flat YAML file of its recipe, `configs/<recipe>/<stage>.yaml`. These tables
-list our own keys. `--help` prints every key with its type, those of TRL and transformers included:
+list our own keys. `--help` of a stage prints every key with type and default, those of TRL and
+transformers included:
 
 ```
+.venv/bin/python -m stages.sft --help
 .venv/bin/python -m stages.grpo --help
 ```
 
