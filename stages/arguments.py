@@ -120,7 +120,7 @@ class GrpoArguments(_GuardKeys):
         2, "refill: most times that the zero-variance groups of a batch are replaced"
     )
     dead_groups: str = setting(
-        "keep", "zero-variance groups (all rewards equal): keep, or drop them from the loss"
+        "keep", "groups whose rewards are all equal: keep, or drop them from the loss"
     )
     max_mean_ratio: float | None = setting(
         None, "drop a minibatch whose mean importance ratio is above, such as 5.0"
