@@ -74,7 +74,7 @@ def split(
     if chosen and len(held_out) < LEAST_PROBLEMS:
         raise UserError(
             f"max_prompt_length: {args.max_prompt_length} leaves {len(held_out)} of "
-            f"{len(chosen)} held-out problems; raise it, or raise eval_problems"
+            f"{len(chosen)} validation problems; raise it, or raise eval_problems"
         )
     dropped = {"held_out": len(rows) - len(to_train)} if chosen and not args.eval_file else {}
     problems = short_prompts(to_train, args.max_prompt_length, tokenizer)

@@ -51,7 +51,7 @@ def check_evaluation(settings: Settings) -> None:
             f"eval_steps: {settings.eval_steps} must be a whole number of optimizer steps"
         )
     if settings.dataloader_drop_last:
-        raise UserError("dataloader_drop_last: true would leave out held-out problems; remove it")
+        raise UserError("dataloader_drop_last: true would leave out validation problems; remove it")
     key = "num_generations_eval" if settings.num_generations_eval else "num_generations"
     size, batch = getattr(settings, key), settings.per_device_eval_batch_size
     if batch % size:
@@ -62,7 +62,7 @@ def check_evaluation(settings: Settings) -> None:
 
 
 def check_held_out(settings: Settings) -> None:
-    """Refuse too few held-out problems, and held-out problems that would be trained on."""
+    """Refuse too few validation problems, and validation problems that would be trained on."""
     if settings.eval_strategy == "no":
         return
     key = "eval_file" if settings.eval_file else "train_file"

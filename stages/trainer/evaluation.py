@@ -1,4 +1,4 @@
-"""Evaluation during GRPO: avg@k on held-out problems, and the best model kept (docs/grpo.md).
+"""Evaluation during GRPO: avg@k on validation problems, and the best model kept (docs/grpo.md).
 
 Every problem counts once. TRL averages over batches, with the copies that fill up the last one when
 several processes share the problems. The project's grader decides which answers are correct,

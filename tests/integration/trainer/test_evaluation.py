@@ -21,7 +21,7 @@ TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "st
 
 @pytest.fixture(scope="module")
 def eval_file(tmp_path_factory):
-    """Five held-out problems."""
+    """Five validation problems."""
     from data_prep.schema import grpo_row
     from data_prep.sources import synthetic
 
@@ -86,10 +86,11 @@ def test_each_problem_counts_once_whatever_the_rewards(
         [before["eval_avg@2"], after["eval_avg@2"]]
     )
     lines = capsys.readouterr().out.splitlines()
-    assert f"grpo: avg@2 every 1 steps on 5 held-out problems of {eval_file}" in lines
+    assert f"grpo: avg@2 every 1 steps on 5 validation problems of {eval_file}" in lines
     (line,) = (line for line in lines if line.startswith("grpo: step 0: "))
     value, error = before["eval_avg@2"], before["eval_avg@2_stderr"]
-    assert line.startswith(f"grpo: step 0: avg@2 {value:.3f} ± {error:.3f} on 5 held-out problems")
+    shown = f"{value:.3f} ± {error:.3f}"
+    assert line.startswith(f"grpo: step 0: avg@2 {shown} on 5 validation problems")
     assert line.endswith("; the best so far")
     assert manifest.read(folder)["best"] == json.loads((folder / "best/best.json").read_text())
 
