@@ -152,7 +152,7 @@ def draw_curves(panels: list[Panel], name: str) -> list[str]:
 
 def draw_control(curves: dict[str, list]) -> list[str]:
     """The curves of `make control`: `{arm: [[step, mean, half of its interval], ...]}`."""
-    panel = Panel("Control", "correct answers, held-out (%)", {})
+    panel = Panel("Control", "correct answers, validation (%)", {})
     for arm, points in curves.items():
         if points:
             panel.lines[arm] = [p[0] for p in points], [100 * p[1] for p in points]
@@ -192,15 +192,20 @@ def draw_outcomes(tasks: dict[str, dict[str, tuple[dict[str, float], dict]]]) ->
             heading.set(va="center", weight="bold", fontsize=9)
         axis.set_yticks(places, [_fit(row[1], 20) for row in rows])
         axis.set(xlim=(0, 100), ylim=(place - 0.6, -0.6), xlabel="of the completions (%)")
-        axis.tick_params(axis="y", length=0)
-        axis.grid(axis="y", visible=False)
-        axis.grid(axis="x", color=GRID)
-        axis.spines["left"].set_visible(False)
-        tight = {"columnspacing": 1.0, "handlelength": 1.0, "handletextpad": 0.4}
-        axis.figure.legend(loc="outside upper left", ncols=4, **tight, **LEGEND)
+        _finish_bars(axis, num_columns=4)
 
     size = (4.8, 0.9 + 0.24 * place)
     return to_svg(draw, size, "outcomes", "The outcomes of the completions, and the scores")
+
+
+def _finish_bars(axis, num_columns: int) -> None:
+    """Grid, spines and legend of horizontal bars."""
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="y", visible=False)
+    axis.grid(axis="x", color=GRID)
+    axis.spines["left"].set_visible(False)
+    tight = {"columnspacing": 1.0, "handlelength": 1.0, "handletextpad": 0.4}
+    axis.figure.legend(loc="outside upper left", ncols=num_columns, **tight, **LEGEND)
 
 
 def draw_parts(changes: dict[str, dict]) -> str:
@@ -233,12 +238,7 @@ def draw_parts(changes: dict[str, dict]) -> str:
         axis.margins(x=0.04)
         axis.set_yticks(places, [_fit(name, 24) for name in changes])
         axis.set(ylim=(len(changes) - 0.4, -0.6), xlabel="points of the score")
-        axis.tick_params(axis="y", length=0)
-        axis.grid(axis="y", visible=False)
-        axis.grid(axis="x", color=GRID)
-        axis.spines["left"].set_visible(False)
-        tight = {"columnspacing": 1.0, "handlelength": 1.0, "handletextpad": 0.4}
-        axis.figure.legend(loc="outside upper left", ncols=3, **tight, **LEGEND)
+        _finish_bars(axis, num_columns=3)
 
     size = (4.8, 0.9 + 0.3 * len(changes))
     return to_svg(draw, size, "parts", "The parts of each change of the score")

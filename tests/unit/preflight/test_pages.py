@@ -116,6 +116,14 @@ def test_gpus_and_hours_of_the_recipes_page_are_the_plan_s(name):
     assert float(hours.replace(",", "")) == pytest.approx(total, rel=0.1)
 
 
+@pytest.mark.parametrize("name", ["tiny-cpu", "qwen2.5-1.5b", "grpo7b", "llama3.1-8b"])
+def test_disk_of_the_first_page_is_preflight_s(name):
+    said = rows(section(ROOT / "docs/get-started.md", "How much disk a run needs"))[name][0]
+    (text,) = {one.text for one in check_memory(read(name), {}) if one.topic == "disk"}
+    amount, unit = re.match(r"([\d.]+) ([MG]iB) needed", text).groups()
+    assert said.startswith(f"{float(amount):.0f} {unit}")
+
+
 def test_the_hours_and_the_cost_of_the_preflight_page_are_the_plan_s():
     page = (ROOT / "docs/preflight.md").read_text(encoding="utf-8")
     price = float(re.search(r"make plan RECIPE=grpo7b PRICE=([\d.]+)", page)[1])
