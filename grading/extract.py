@@ -10,8 +10,10 @@ Nothing here evaluates anything, and every function runs in time linear in the t
 import re
 from dataclasses import dataclass
 
+from grading.boxes import UPRIGHT, find_answers, find_boxes, plain_words, scan
 from grading.equivalence.compare import is_same_value
 from grading.equivalence.values import is_measure
+from grading.options import find_options, option_letter
 from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, BARE_FORMS, THINK_CLOSE, THINK_OPEN
 
 MAX_SPELLINGS = 8  # of one answer in a completion
@@ -27,105 +29,6 @@ class Extraction:
     prediction: str | None
     status: str
     several: tuple[str, ...] = ()  # answers, together one where the gold is a list of as many
-
-
-# What makes of a box a part of a larger expression: something between it and the start of its
-# formula or the relation before it; an operator with an operand on its other side.
-_OPERATOR = r"(?:[-+*/\u00d7\u00f7\u00b7\u2212]|\\(?:times|cdot|div|pm|mp)(?![A-Za-z]))"
-_START = re.compile(
-    r"\$|\\[(\[]|[&:,;\n=<>\u2248\u2264\u2265]|\\\\[(\[]?|\\q?quad(?![A-Za-z])"
-    r"|\\(?:approx|therefore|Rightarrow|implies|to|iff|equiv|in|sim|[lg](?:e|eq|t|eqslant))(?![A-Za-z])"
-)
-_NOTHING = re.compile(
-    r"(?:[\s{.\u2212-]|\\[!,;: ]"
-    r"|\\(?:left|displaystyle|[lL]arge|huge|bf|bm|mathbf|boldsymbol|underline)(?![A-Za-z])"
-    r"|\\(?:color|textcolor|text|mathrm|textbf)\s*\{[^{}]*\})*"
-)
-_TOUCHING = re.compile(r"(?<![A-Za-z\d.])(?:\d+|[A-Za-z])$")
-_RIGHT = re.compile(
-    rf"\d|\s*(?::\s*\d|(?:\^\{{?\\circ\}}?|\\%)?\s*{_OPERATOR}"
-    r"(?:\s*(?:\(?\d|\\(?:[dt]?frac|sqrt|pi|boxed)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))"
-    r"|(?:\\right)?\)?\s*\^(?!\s*\{?\s*\\circ)|!(?=\s*\$)|\\(?:sqrt|pi)(?![A-Za-z])"
-    r"|\\[dt]?frac(?!\s*\{\s*\\(?:text|mathrm))"
-    r"|[\s$.)\]*]*(?:is|are|was)(?:\s+(?:\w+ly\s+)?(?:wrong|incorrect|false)\b"
-    r"|(?:n't|\s+not)\s+(?:the\s+)?(?:correct|right|answer)\b))"
-)
-_SCALE = re.compile(
-    r"(?:[\s$~]|\\[,;: ]|\\(?:text|mathrm|textrm)\s*\{)*"
-    r"(?:(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
-    r"|(?:ten|hundred|thousand|million)ths?(?![A-Za-z])|[\u4e07\u4ebf])"
-)
-# Words before a box that deny what it holds, or make something else of it.
-_DENIED = re.compile(
-    r"(?:\b(?:can)?not|n't|\bnever|\b(?:no\s+es|pas|nicht)\b|не\b|不是|并非|不等于|\\neq?(?![A-Za-z])"
-    r"|\\not\s*=|\u2260)\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$"
-    r"|\b(?<!-)(?:twice|double|triple|half(?:\s+of)?|minus|negative|except|different\s+from"
-    r"|square\s+of)[\s$*({\[\\]*$",
-    re.IGNORECASE,
-)
-_MINUS = re.compile(
-    r"(?:^|([$=({\[,&])|\\(?:approx|therefore|Rightarrow|implies|to)\b)\s*[-\u2212](?(1)\s*)$"
-)
-MAX_AROUND = 80  # characters on either side of a box that are looked at
-
-
-def find_answers(text: str) -> list[str]:
-    """Contents of all boxes, with a minus in front of one; none where no box is the answer.
-
-    A box is not the answer in the midst of arithmetic, in a fraction or root, before a scale word
-    ("million"), or where it is denied ("not 5").
-    """
-    found, has_answer = [], False
-    for start, end, content in _boxes(text):
-        before, after = text[max(0, start - MAX_AROUND) : start], text[end : end + MAX_AROUND]
-        is_part = _is_part(before, after) or _RIGHT.match(after) or _SCALE.match(after)
-        if not is_part and not _DENIED.search(before):
-            has_answer = True
-        found.append(f"-{content}" if _MINUS.search(before) else content)
-    return found if has_answer else []
-
-
-def _is_part(before: str, after: str) -> bool:
-    """Whether a box is a part of its formula: something stands before it there."""
-    if before.endswith("(") and (closing := re.match(r"(?:\\right)?\)", after)):
-        before, after = before[:-1].removesuffix("\\left"), after[closing.end() :]
-        if after.startswith("^") or before.rstrip().endswith(("-", "\u2212")):
-            return True
-    start = max((match.end() for match in _START.finditer(before)), default=0)
-    prefix = before[start:]
-    is_formula = start and before[start - 1] not in ":,;\n" and not _plain_words(prefix)
-    return bool(_TOUCHING.search(prefix) or (is_formula and not _NOTHING.fullmatch(prefix)))
-
-
-def find_boxes(text: str) -> list[str]:
-    """Contents of every balanced outermost `\\boxed{…}`, in order; unclosed ones do not count."""
-    return [content for _, _, content in _boxes(text)]
-
-
-def _boxes(text: str) -> list[tuple[int, int, str]]:
-    """(start, end, content) of each."""
-    opened: list[int] = []
-    closes: dict[int, int] = {}
-    # One pass: matching each box on its own takes quadratic time on "\\boxed{" repeated.
-    # An escaped \{ or \} is a printed brace and does not count.
-    for token in re.finditer(r"\\.|[{}]", text, re.DOTALL):
-        if token[0] == "{":
-            opened.append(token.start())
-        elif token[0] == "}" and opened:
-            closes[opened.pop()] = token.start()
-    contents, end = [], 0
-    for box in re.finditer(r"\\boxed\s*\{", text):
-        close = closes.get(box.end() - 1)
-        if close is not None and box.start() >= end:
-            contents.append((box.start(), close + 1, text[box.end() : close]))
-            end = close
-    return contents
-
-
-def last_boxed(text: str) -> str | None:
-    """Content of the last balanced `\\boxed{…}`, or None where there is none."""
-    boxes = find_boxes(text)
-    return boxes[-1] if boxes else None
 
 
 def _split_thought(
@@ -146,8 +49,6 @@ def _split_thought(
     if text.count(THINK_OPEN) != 1 or text.count(THINK_CLOSE) != 1:
         return "no_think", "", ""  # absent, doubled or re-opened: no thought that can be told apart
     thought, _, rest = text.partition(THINK_OPEN)[2].partition(THINK_CLOSE)
-    if _BLANK.fullmatch(thought):
-        return "no_think", "", ""
     return "ok", thought, rest
 
 
@@ -164,6 +65,9 @@ def is_well_formed(
     box is an answer, too. The arguments are those of `grade.grade_all`.
     """
     status, thought, rest = _split_thought(completion, think_prefilled, answer_form)
+    has_tags = THINK_CLOSE in completion
+    if has_tags and _BLANK.fullmatch(thought):
+        return False
     if status != "ok" or ANSWER_OPEN in thought or ANSWER_CLOSE in thought:
         return False
     num_pairs = 1 if answer_form == "tags" else 0
@@ -180,28 +84,63 @@ def extract(
     think_prefilled: bool | None = False,
     answer_form: str = "box",
     final_number: bool = False,
+    question: str = "",
 ) -> Extraction:
-    """Find the answer that follows the thought; the arguments are those of `grade.grade_all`."""
+    """Find the answer that follows the thought; the arguments are those of `grade.grade_all`.
+
+    An empty thought is one: models that are asked not to think write `<think></think>`.
+    """
     status, _, rest = _split_thought(text, think_prefilled, answer_form)
     if status != "ok":
         return Extraction(None, status)
     found = _FORMS.get(answer_form, find_answers)(rest)
     if not found and final_number and "\\boxed" not in rest:
         return _final_statement(rest)
-    return _only_one(found)
+    return _only_one(found, question)
 
 
-def _only_one(found: list[str]) -> Extraction:
-    """The last of several answers if all are one value: hedging must not be rewarded."""
-    if all(map(_BLANK.fullmatch, found)):
+# What a box may hold and yet say nothing: `\boxed{?}`, `\boxed{\phantom{4}}`.
+_NO_ANSWER = re.compile(
+    r"(?:[\s?_.$~{}\u2026\u25a1\u2610\u200b-\u200f\u2060\ufeff]"
+    r"|\\(?:[,;:! ]|q?quad|[lcd]?dots|[bB]ox|square|qquad|underline|text|mathrm|textbf)(?![A-Za-z])"
+    r"|\\[hv]?phantom\s*\{[^{}]*\}|\\[hv]space\s*\*?\s*\{[^{}]*\})*"
+)
+
+
+def _only_one(found: list[str], question: str = "") -> Extraction:
+    """The last of several answers if all are one value: hedging must not be rewarded.
+
+    Boxes that say nothing, and those of the question, are no answers. A value and the letter that
+    the question gives it are one.
+    """
+    found = [one for one in found if not _NO_ANSWER.fullmatch(one)]
+    if len(found) > 1 and "\\boxed" in question:
+        copied = set(find_boxes(question))
+        found = [one for one in found if one not in copied] or found
+    if not found:
         return Extraction(None, "no_answer")
     *parts, last = dict.fromkeys(found)
     if len(parts) > 1 and is_same_value(", ".join(parts), last):
         return Extraction(last.strip(), "ok")  # each, then all in one
+    if parts and (joined := _with_its_option(parts, last, question)):
+        return Extraction(joined, "ok")
     others = {*found} - {found[-1]}
     if len(others) > MAX_SPELLINGS or not all(is_same_value(one, found[-1]) for one in others):
         return Extraction(None, "several_answers", tuple(dict.fromkeys(found)))
     return Extraction(found[-1].strip(), "ok")
+
+
+def _with_its_option(parts: list[str], last: str, question: str) -> str | None:
+    """`(B) 2` of the boxes 2 and B, where the question says that B is 2; else None."""
+    letters = {option_letter(one) for one in (*parts, last)} - {None}
+    values = [one for one in (*parts, last) if option_letter(one) is None]
+    if len(letters) != 1 or not values or len(values) > MAX_SPELLINGS:
+        return None
+    (letter,) = letters
+    option = find_options(question).get(letter)
+    if option is None or not all(is_same_value(one, option) for one in values):
+        return None
+    return f"({letter}) {values[-1].strip()}"
 
 
 def extract_short(text: str) -> Extraction:
@@ -294,26 +233,19 @@ _CONTENT = re.compile(r"[a-z]{3,}|\d+")
 _COMMON = {"the", "and", "for", "are", "was", "were", "has", "have", "had", "this", "that", "with"}
 _SENTENCE = re.compile(r"[.!?][*\")]*\s+(?=[A-Z*$\\])")
 _NAMED = re.compile(r"\b(?:is|are|was|has|have)\s+((?:[A-Za-z]+\s+){0,3}[A-Za-z]+)\W*$")
-_UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
-_PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])(?=[A-Z]*[a-z])[A-Za-z]{2,}")
 _VERBS = {"is", "are", "was", "have", "has", "had", "get", "gets", "makes", "need", "needs", "pays"}
-
-
-def _plain_words(text: str) -> list[str]:
-    words = _PLAIN_WORD.findall(_UPRIGHT.sub("", text))
-    return [word for word in words if word.lower() not in ("or", "and")]
 
 
 def _is_prose(text: str) -> bool:
     """Whether a text is sentences rather than a value: words beyond a unit or a name or two."""
-    outside = _UPRIGHT.sub("", text)
-    if _MATHS.search(outside) and _plain_words(_MATHS.sub("", outside)):
+    outside = UPRIGHT.sub("", text)
+    if _MATHS.search(outside) and plain_words(_MATHS.sub("", outside)):
         return True
-    words = _plain_words(outside)
+    words = plain_words(outside)
     digit = re.search(r"\d", outside)
     if not digit:
         return len(words) > 4 or bool(re.search(r"\b(?:is|are|was|has)\b", outside))
-    before = _plain_words(outside[: digit.start()])
+    before = plain_words(outside[: digit.start()])
     return len(words) > 2 or len(before) > 1 or not _VERBS.isdisjoint(before)
 
 
@@ -381,7 +313,12 @@ def _is_aside(text: str, start: int) -> bool:
 def _unit_after(text: str, match: re.Match) -> str:
     """The measured unit that follows a candidate in the prose, with a space before it."""
     words = re.match(r"\s+((?:square|cubic|sq)\s+)?([A-Za-z]+)", text[match.end() :])
-    return f" {words[1] or ''}{words[2]}" if words and is_measure(words[2]) else ""
+    return f" {words[1] or ''}{words[2]}" if words and _is_unit(words[2]) else ""
+
+
+def _is_unit(word: str) -> bool:
+    """Whether a word of prose is a measure; shorter ones are mostly something else."""
+    return len(word) > 2 and is_measure(word)
 
 
 def _last_sentence(text: str, found: list) -> int:
@@ -405,7 +342,7 @@ def _before_explanation(text: str, found: list) -> list:
 
 def _is_worded(match: re.Match, inside: str) -> bool:
     """Whether what the signs enclose is words: `$5 and Ann has $`, a bold heading."""
-    words = [word for word in _plain_words(inside) if len(word) > 2]
+    words = [word for word in plain_words(inside) if len(word) > 2]
     return bool(words) or bool(match[5] and not re.search(r"\d", inside) and len(inside) > 1)
 
 
@@ -497,13 +434,14 @@ def _short(text: str, is_choice: bool = False) -> str | None:
 
 def _side_by_side_boxes(text: str) -> str:
     """The last box, with those before it that only an "or", an "and" or a comma parts from it."""
-    *others, (start, _, last) = [box for box in _boxes(text) if box[2].strip()]
+    *others, box = [box for box in scan(text) if box.content.strip()]
+    start, last = box.start, box.content
     run = [last]
-    for before, end, box in others[: -MAX_SPELLINGS - 1 : -1]:
-        if not _HEDGE.fullmatch(text[end:start]):
+    for before in others[: -MAX_SPELLINGS - 1 : -1]:
+        if not _HEDGE.fullmatch(text[before.end : start]):
             break
-        run.insert(0, box)
-        start = before
+        run.insert(0, before.content)
+        start = before.start
     is_one = all(is_same_value(box, last) for box in {*run} - {last})
     return last.strip() if is_one else ", ".join(map(str.strip, run))
 
@@ -558,7 +496,7 @@ def _equated(tail: str) -> str | None:
         return None
     if counted := _COUNTED.fullmatch(value):
         number, thing = counted[1], counted[2]
-        return f"{number} {thing}" if is_measure(thing) else number
+        return f"{number} {thing}" if _is_unit(thing) else number
     return _short(value)
 
 

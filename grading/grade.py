@@ -15,11 +15,13 @@ from typing import Any
 
 from grading.equivalence.compare import TooLarge, compare, num_listed
 from grading.extract import Extraction, extract, extract_short, read_leniently
+from grading.options import golds_with_options
 from grading.pool import shared_pool
 from grading.restated import is_restated
+from grading.unevaluated import is_unevaluated
 
 # The first four: see `extract`. unparseable: the prediction cannot be read, or is too large to
-# compute with. timeout: over the limit of time or memory.
+# compute with. timeout: over the limit of time or memory. unevaluated: equal, but left to work out.
 VERDICTS = (
     "no_think",
     "unclosed_think",
@@ -27,6 +29,7 @@ VERDICTS = (
     "several_answers",
     "unparseable",
     "timeout",
+    "unevaluated",
     "wrong",
     "right",
 )
@@ -61,19 +64,24 @@ def grade_all(
     Args:
         completions: texts that the model wrote, without the prompts.
         golds: one or several gold answers for each completion.
-        questions: one for each completion; a formula that is copied from it is incorrect.
+        questions: one for each completion; a formula that is copied from it is incorrect, and an
+            option is its letter or its value.
         think_prefilled: True if the prompts ended with `<think>`, so that the completions do not
             open it; None if a completion may have no thought.
         answer_form: one of `pipeline.prompts.ANSWER_FORMS`.
         final_number: where there is no box, the number at the end of the text is the answer.
     """
     flags = think_prefilled, answer_form, final_number
-    return _grade_all(completions, golds, lambda text: extract(text, *flags), questions)
+
+    def find(text: str, question: str) -> Extraction:
+        return extract(text, *flags, question=question)
+
+    return _grade_all(completions, golds, find, questions)
 
 
 def grade_short_all(texts: Iterable[str], golds: Iterable[Golds]) -> list[Grade]:
     """Grade bare answers or short texts without a thought, in order; see `grade_all`."""
-    return _grade_all(texts, golds, extract_short)
+    return _grade_all(texts, golds, lambda text, _: extract_short(text))
 
 
 def grade_rollouts(
@@ -86,8 +94,8 @@ def grade_rollouts(
     """Grade completions in order, each with its own one of `ANSWER_FORMS`; see `grade_all`."""
     rows = zip(completions, forms, strict=True)
 
-    def find(row: tuple[str, str]) -> Extraction:
-        return extract(row[0], answer_form=row[1], **flags)
+    def find(row: tuple[str, str], question: str) -> Extraction:
+        return extract(row[0], answer_form=row[1], question=question, **flags)
 
     return _grade_all(rows, golds, find, questions)
 
@@ -125,26 +133,32 @@ def _as_list(golds: Golds) -> list[str]:
 def _grade_all(
     texts: Iterable[Any],
     golds: Iterable[Golds],
-    find: Callable[[Any], Extraction],
+    find: Callable[[Any, str], Extraction],
     questions: Iterable[str] | None = None,
 ) -> list[Grade]:
-    found, seconds = [], []
-    for text in texts:
+    found, pairs, asked, seconds = [], [], [], []
+    rows = zip(texts, golds, strict=True)
+    questions = repeat("") if questions is None else questions
+    for (text, gold), question in zip(rows, questions, strict=False):
         start = time.perf_counter()
-        found.append(find(text))
+        found.append(find(text, question))
+        accepted = golds_with_options(_as_list(gold), question)
+        pairs.append(_to_judge(found[-1], accepted))
+        asked.append(question)
         seconds.append(time.perf_counter() - start)
-    pairs = [_to_judge(one, _as_list(gold)) for one, gold in zip(found, golds, strict=True)]
     judged = iter(judge_all([(text, accepted) for text, accepted in pairs if text is not None]))
     grades = []
-    asked = repeat("") if questions is None else questions
-    rows = zip(found, pairs, seconds, asked, strict=False)
-    for one, (prediction, accepted), spent, question in rows:
+    for one, (prediction, accepted), spent, question in zip(
+        found, pairs, seconds, asked, strict=True
+    ):
         if prediction is None:
             verdict, more = one.status, 0.0
         else:
             verdict, more = next(judged)
         if verdict == "right" and is_restated(prediction, question, accepted):
             verdict = "wrong"
+        if verdict == "right" and is_unevaluated(prediction, accepted):
+            verdict = "unevaluated"
         if one.several and verdict != "right":
             verdict, prediction = one.status, None
         grades.append(Grade(verdict, prediction, spent + more))

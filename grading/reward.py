@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from grading.extract import last_boxed
+from grading.boxes import last_boxed
 from grading.grade import grade_all
 
 COLUMNS = ("answers", "answer", "gold", "ground_truth", "target", "solution", "final_answer")

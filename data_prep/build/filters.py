@@ -21,9 +21,9 @@ from data_prep.build.recipe import BANDS, LANGUAGES, TRAINING, Source
 from data_prep.decontamination.index import Match
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, is_option, is_sentinel, stated_answers, without_commands
+from grading.boxes import find_boxes
 from grading.equivalence.compare import is_parseable, is_same_value, read
 from grading.equivalence.values import Scalar, Value, Words, variables
-from grading.extract import find_boxes
 
 CHOICE_SOURCES = ("arc", "gpqa")
 _IMAGE = re.compile(

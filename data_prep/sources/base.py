@@ -16,8 +16,9 @@ from typing import Any
 
 from data_prep.schema import Problem
 from data_prep.sources import templates
+from grading.boxes import find_boxes, last_boxed
 from grading.equivalence.compare import is_same_value
-from grading.extract import extract_short, find_boxes, last_boxed
+from grading.extract import extract_short
 from pipeline.errors import UserError
 from pipeline.prompts import THINK_CLOSE, THINK_OPEN
 from pipeline.rows import Row, is_conversation

@@ -11,7 +11,7 @@ from typing import Any
 
 from data_prep.schema import Problem
 from data_prep.sources import base
-from grading.extract import last_boxed
+from grading.boxes import last_boxed
 from pipeline.errors import UserError
 
 QUESTIONS = ("problem", "question", "prompt")

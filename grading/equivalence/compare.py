@@ -64,7 +64,7 @@ def _same_scalars(ours: Scalar | Words, theirs: Scalar | Words) -> bool:
     if ours.unit and theirs.unit:
         factor = ratio(ours.unit, theirs.unit)
         return factor is not None and identical(_times(ours.tree, factor), theirs.tree)
-    if identical(ours.tree, theirs.tree):
+    if identical(ours.tree, theirs.tree) and not _is_sign_lost(ours, theirs):
         return theirs.percent or not (ours.percent and _is_irrational_sum(ours.tree))
     bare = _without_sign(ours, theirs)
     if bare and identical(bare, theirs.tree):
@@ -77,10 +77,26 @@ def _without_sign(value: Scalar, other: Scalar) -> Tree | None:
     """50% as 1/2, and 180 degrees as pi where a pi is written on the other side."""
     if value.percent and not other.percent:
         return _times(value.tree, _HUNDREDTH)
-    is_angle = value.unit is not None and dict(value.unit.dimensions) == {"degree": 1}
-    if is_angle and other.unit is None and ("const", "pi") in subtrees(other.tree):
+    if _is_angle(value) and other.unit is None and ("const", "pi") in subtrees(other.tree):
         return ("mul", value.tree, ("const", "degree"))
     return None
+
+
+def _is_angle(value: Scalar) -> bool:
+    return value.unit is not None and dict(value.unit.dimensions) == {"degree": 1}
+
+
+def _is_sign_lost(ours: Scalar, theirs: Scalar) -> bool:
+    """Whether a sign changes an answer that the gold has without it: 1/8 %, pi/3 degrees."""
+    if ours.percent and not theirs.percent:
+        value = exact_value(theirs.tree)
+        is_fraction = any(part[0] == "pow" for part in subtrees(theirs.tree))
+        return is_fraction and value is not None and abs(value) < 1
+    both = (ours, theirs), (theirs, ours)
+    return any(
+        _is_angle(one) and other.unit is None and ("const", "pi") in subtrees(other.tree)
+        for one, other in both
+    )
 
 
 def _is_irrational_sum(tree: Tree) -> bool:
@@ -237,7 +253,8 @@ class Comparison:
             num_names = [len(names(side)) for side in (ours, theirs)]
             if 0 in num_names and max(num_names) > 1:  # y = 2, x = 1 against 1, 2
                 return self.ordered(by_label(ours), by_label(theirs))
-            are_alike = 0 in num_names or names(ours) == names(theirs)
+            are_indexed = all("_" in (one or "") for one in labels(ours) | labels(theirs))
+            are_alike = 0 in num_names or (names(ours) == names(theirs) and not are_indexed)
             if max(num_names) == 1 and are_alike:  # x_1 = 1, x_2 = 2 against 1, 2
                 ours, theirs = self.without_names(ours), self.without_names(theirs)
         left, right = list(ours.items), list(theirs.items)
@@ -275,7 +292,7 @@ class Comparison:
         if len(heads) == num_items > 1 and set(relation.ops) == {"="} and all(map(is_label, heads)):
             return self.same(replace(other, text="", items=relation.parts[-1:] * num_items), other)
         value = self.value_of(relation) or as_interval(relation)
-        if value is None:
+        if value is None or (relation is theirs and relations.is_sum(relation)):
             return False
         return self.same(value, other) if relation is ours else self.same(other, value)
 

@@ -75,6 +75,10 @@ class _Evaluation:
         value = self.to_mp(value)
         return bool(value == 0 or self.mp.mag(value) < -MAX_MAGNITUDE)
 
+    def rounding(self) -> Any:
+        """The largest error of a value of magnitude 1."""
+        return self.mp.mpf(10) ** (5 - self.digits)
+
     def keep(self, value: Any, *factors: Any) -> Any:
         """Check one intermediate value, and remember its magnitude.
 
@@ -125,6 +129,10 @@ class _Evaluation:
             if isinstance(exponent, Fraction) and exponent > 0:
                 return Fraction(0)
             raise Undefined
+        if not isinstance(base, Fraction) and abs(base) < self.scale * self.rounding():
+            # 1 / \sin\pi: a zero but for rounding has no inverse
+            if not (isinstance(exponent, Fraction) and exponent > 0):
+                raise Undefined
         if isinstance(exponent, Fraction) and exponent.denominator == 1:
             exponent = int(exponent)
             if isinstance(base, Fraction):
@@ -396,14 +404,13 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
         return False  # of numbers any two are proportional
     for point in _points(names):
         try:
-            a, *_ = evaluate(left, point, DIGITS, is_complex)
-            b, *_ = evaluate(right, point, DIGITS, is_complex)
+            a, b = (_without_rounding(tree, point, is_complex) for tree in (left, right))
         except (Undefined, TooLarge):
             continue
         if bool(a) != bool(b):
             return False
         if not a:
-            continue
+            continue  # 0 = 0 everywhere: a tautology, which is proportional to nothing
         if first is None:
             first = point
             if positive and (is_complex or (a > 0) != (b > 0)):
@@ -414,6 +421,13 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
                 return False
         agreeing += 1
     return agreeing >= NUM_AGREEING
+
+
+def _without_rounding(tree: Tree, point: dict[str, Fraction], is_complex: bool) -> Any:
+    """The value at a point; 0 where it is within the rounding errors: tan 45 degrees - 1."""
+    value, scale, _ = evaluate(tree, point, DIGITS, is_complex)
+    is_exact = isinstance(value, Fraction)
+    return value if is_exact or abs(value) > scale * context().mpf(10) ** (5 - DIGITS) else 0
 
 
 def _at(tree: Tree, point: dict[str, Fraction]) -> Tree:

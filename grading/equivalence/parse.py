@@ -40,7 +40,7 @@ _LETTERS = word_set("""
 _ENGLISH = word_set("""
     or and not is it to of in if no by be so we do go us up my me he as are for the was but can
     may one two six ten four five nine zero half both else none any all yes also even odd then
-    than with from mod plus
+    than with from mod plus pct
 """)
 # Commands that make a name of what is in their braces.
 _MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde")
@@ -108,6 +108,8 @@ class _Parser:
     def expression(self) -> Tree:
         terms = [self.signed(self.term)]
         while self.peek().text in ("+", "-"):
+            if self.peek().text == "+" and self.peek(1).text == "-":
+                self.at += 1  # 2+-3
             terms.append(self.signed(self.term))
         tree = terms[0] if len(terms) == 1 else ("add", *terms)
         if self.accept(r"\over"):
@@ -168,7 +170,9 @@ class _Parser:
                 self.at += 4
                 if int(bottom.text) <= int(second.text):
                     raise Unreadable("an improper fraction beside a number")
-                return ("num", int(first.text) + Fraction(int(second.text), int(bottom.text)))
+                top, inverse = ("num", Fraction(second.text)), ("num", Fraction(bottom.text))
+                fraction = ("mul", top, ("pow", inverse, MINUS_ONE))
+                return ("add", ("num", Fraction(first.text)), fraction)
         return None
 
     def power(self) -> Tree:
@@ -367,7 +371,7 @@ def read_words(tokens: list[Token]) -> Value | None:
 
 
 _BASED = re.compile(
-    r"(-?)\(?([0-9A-Za-f]*\d[0-9A-Za-f]*(?:\.\d+)?|[A-F]+)\)?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)",
+    r"(-?)[({]?([0-9A-Za-f]*\d[0-9A-Za-f]*(?:\.\d+)?|[A-F]+)[)}]?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)",
     re.ASCII,
 )
 
@@ -452,7 +456,7 @@ def _is_one_term(tokens: list[Token]) -> bool:
     return not is_name and len([term for term in terms if term]) == 1
 
 
-_PERCENT = ("%", "percent", "percentage", "per cent")
+_PERCENT = ("%", "pct", "percent", "percentage", "per cent")
 SIGNS = {r"\pm": "+-", r"\mp": "-+"}
 
 

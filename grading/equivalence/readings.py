@@ -243,7 +243,21 @@ def read_tokens(tokens: list[Token]) -> Value:
             value = reader(tokens)
             if value is not None:
                 return value
-    return values.Opaque(canonical(tokens), tuple(tokens))
+    return values.Opaque(_braced(tokens), tuple(tokens))
+
+
+def _braced(tokens: list[Token]) -> str:
+    """The tokens as one text, each exponent and index in braces: `x^{n}` for `x^n`."""
+    braced: list[Token] = []
+    for token in tokens:
+        if braced and braced[-1].text in ("^", "_") and token.kind in ("num", "word"):
+            size = 1 if token.kind == "word" else len(token.text)
+            inside = replace(token, text=token.text[:size])
+            braced += [Token("op", "{"), inside, Token("op", "}")]
+            token = replace(token, text=token.text[size:])
+        if token.text:
+            braced.append(token)
+    return canonical(braced)
 
 
 _SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
@@ -256,6 +270,14 @@ _RESTRICTIONS = {"<", ">", r"\le", r"\ge", r"\ne", r"\equiv"}
 
 def _without_condition(tokens: list[Token]) -> tuple[list[Token], Value | None]:
     """(tokens before a trailing condition, the condition): `k\\pi, k \\in \\mathbb{Z}`."""
+    texts = [token.text for token in tokens]
+    if r"\pmod" in texts[1:-1]:
+        at = texts.index(r"\pmod", 1)
+        head = tokens[:at]
+        if wraps([*tokens[at - 1 :]]):  # 5 (\mod 12)
+            head = tokens[: at - 1]
+        modulus = read_tokens([t for t in tokens[at + 1 :] if t.text not in ("{", "}", ")", "(")])
+        return head, Sequence(modulus.text, "modulus", (modulus,))
     for at, token in enumerate(tokens):
         if at and _CONDITION.fullmatch(token.text):
             rest = list(itertools.dropwhile(_is_wordy, tokens[at + 1 :]))
@@ -310,6 +332,15 @@ def _is_usual(condition: Value) -> bool:
     return bool(letters) and isinstance(low, Scalar) and (exact_value(low.tree) or 0) in (0, 1)
 
 
+def _is_residue(value: Value, modulus: Sequence) -> bool:
+    """Whether a number is below its modulus: 5 mod 12 is 5, but 5 mod 4 is 1."""
+    both = value.parts[-1] if isinstance(value, Relation) else value, modulus.items[0]
+    if not all(isinstance(one, Scalar) for one in both):
+        return False
+    residue, size = (exact_value(one.tree) for one in both)
+    return residue is not None and size is not None and abs(residue) < size
+
+
 def _conditional(tokens: list[Token]) -> list[Value]:
     """Readings of what has a condition, to compare with one of the same condition.
 
@@ -344,10 +375,13 @@ def read_bare(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...
     if nesting(tokens) > MAX_DEPTH or _CASE.search(text):
         return ()
     head, condition = _without_condition(tokens)
-    if not head or condition is None or not (is_gold or _is_usual(condition)):
+    if not head or condition is None:
         return ()
     value = read_tokens(head)
-    if isinstance(value, Relation) and not {"=", r"\in"}.issuperset(value.ops):
+    is_modulus = isinstance(condition, Sequence) and condition.kind == "modulus"
+    if not is_gold and not (_is_residue(value, condition) if is_modulus else _is_usual(condition)):
+        return ()
+    if isinstance(value, Relation) and not {"=", r"\in", r"\equiv"}.issuperset(value.ops):
         return ()  # x > 5 and x in Z is another set than x > 5
     return (value,)
 
@@ -409,7 +443,7 @@ def _read_choice(tokens: list[Token]) -> Value | None:
 
 _PARAMETER = re.compile(r"([A-Za-z]) \( (?!\1)([a-df-hj-z]) \) = (?=.*\2)")
 _BOUND = re.compile(
-    r"\\(?:sum|prod) _ \{ ([A-Za-z]) =|\\lim _ \{ ([A-Za-z]) \\to|\\int _ [^=]*? d([A-Za-z])(?!\S)"
+    r"\\(?:sum|prod) _ (?:\{ )?(?:\w+ (?:<|\\le) )?([A-Za-z])(?! [\w^_(/])|\\lim _ \{ ([A-Za-z]) \\to|\\int _ [^=]*? d([A-Za-z])(?!\S)"
 )
 
 
@@ -457,11 +491,14 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
     tokens = _tokens(text, functions)
     if nesting(tokens) > MAX_DEPTH:
         return (values.Opaque(canonical(tokens)),)
+    is_ordinal = bool(_ORDINAL_THING.search(text))
+    if is_ordinal and not is_gold:
+        return (Words(canonical(tokens)),)  # the 3rd power is not 3
     choice = _read_choice(tokens)
     if choice and choice.value:
         return (choice,)
     first = read_tokens(tokens)
-    readings: list[Value] = [first]
+    readings: list[Value] = [first, Words(canonical(tokens))] if is_ordinal else [first]
     if choice:
         readings.append(choice)
     readings += _after_leading_words(tokens) + _conditional(tokens)
@@ -505,6 +542,10 @@ def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:
         return Scalar(canonical(tokens), tree, unit, is_guess=guess)
 
 
+_ORDINAL_THING = re.compile(
+    r"\d(?:[\s^{}]|\\(?:text|mathrm|textsuperscript))*(?<![A-Za-z])(?:st|nd|rd|th)(?![A-Za-z])"
+    r"(?:[\s}$~]|\\[,;: ]|\\(?:text|mathrm)\s*\{)*[a-z]{3}"
+)
 _GROUPED = re.compile(r"\d[, ]\d{3}")
 _NO_NAME = re.compile("(?<![a-z])(?:mod|base|or|not|if|when|where|unless|otherwise)(?![a-z])")
 

@@ -63,6 +63,13 @@ def is_equation(label: Value, value: Value) -> bool:
     return is_value and bool(variables(label.tree) & variables(value.tree))
 
 
+def is_sum(relation: Relation) -> bool:
+    """Whether it says what a sum of several letters is, as an equation that is asked for does."""
+    label = label_of(relation)
+    is_equation = set(relation.ops) == {"="} and isinstance(label, Scalar)
+    return is_equation and label.tree[0] == "add" and len(variables(label.tree)) > 1
+
+
 def label_of(relation: Relation) -> Value:
     """The part that names the others: the first, or in `5 = x` the second."""
     first, second = relation.parts[:2]

@@ -76,12 +76,18 @@ _RENAMES |= {
 }  # fmt: skip
 _DROPPED = re.compile(
     r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?"
-    r"|\\(?:therefore|because|square|blacksquare|displaystyle|textstyle|scriptstyle|limits|nolimits|boldmath|hfill|par|newline"
+    r"|\\(?:bf|it|sf|tt|sl|em|tiny|small|normalsize|large|Large|LARGE|huge|Huge|bfseries|itshape"
+    r"|strut|mathstrut|therefore|because|square|blacksquare|displaystyle|textstyle|scriptstyle|limits|nolimits|boldmath|hfill|par|newline"
     r"|centering)(?![A-Za-z])"
     r"|\\(?:[hv]space|phantom|label|tag)\s*\*?(?:\{[^{}]*\}|[-+\d])"
 )
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\s?\\!\s?|\\!\s?,|\\[,:;]|\{\\,\}|\\ |~)(?=\d{3}(?!\d))")
+_UNITS = r"\{\s*\\(?:text|mathrm)\s*\{\s*([A-Za-z ]{1,20}?)\s*\}\s*(\^\{?[23]\}?)?\s*\}"
 _REWRITES = [
+    (r"\{\s*\\(?:rm|text|mathrm)\s+([A-Za-z]+)\s*\}", r"\\text{\1}"),
+    (r"(?:\\rm(?![A-Za-z])\s*)+(?=[\d\\-])", ""),
+    (r"\\(?:text|mathrm|mbox)\s*\{\s*[.,;:!]?\s*\}\s*\$?\s*$", ""),
+    (rf"\\[dt]?frac\s*{_UNITS}\s*{_UNITS}", r"\\text{ \1\2/\3\4}"),
     (r"\{([,:])\}", r"\1"),
     (r"\\not\s*=", r"\\ne "),
     (r"\\pmod\s*\{(\w+)\}", r"\\pmod \1"),

@@ -61,7 +61,7 @@ _NO_UNIT = word_set("""
     negative factorial maybe perhaps possibly either neither both with without by from where
     which that some any all other otherwise then so also up down equals th st nd rd below above
     zero unless except non double triple treble half repeating recurring reciprocal inverse hex
-    wrong false 倍 折 以上 以下 的倒数 次方 short away ago off out radical followed percent
+    power wrong false 倍 折 以上 以下 的倒数 次方 short away ago off out radical followed percent
 """)
 # Words that deny or blur the value after them: `not 5`, `at least 5`.
 _BLURRING = word_set("""
@@ -218,8 +218,15 @@ def _find(name: str) -> tuple[str, Fraction, int] | None:
 
 
 def is_measure(word: str) -> bool:
-    """Whether a word of three letters or more is a unit of measure or money."""
-    return len(word) > 2 and _find(word.lower()) is not None
+    """Whether a word is a unit of measure or money."""
+    return _find(word.lower()) is not None
+
+
+def scale_of(text: str) -> Fraction:
+    """What the last word of a text multiplies its number with: a million, a dozen; 1 for none."""
+    words = re.findall(r"[A-Za-z\u4e00-\u9fff]+", text.lower())
+    known = (_SIZES.get(word) or _SIZES.get(_singular(word)) for word in reversed(words))
+    return Fraction(next(filter(None, known), 1))
 
 
 def is_blurring(token: Token) -> bool:
@@ -246,7 +253,7 @@ def _is_named(tokens: list[Token]) -> bool:
     if before.kind != "num" or rest[0].text != "(" or not wraps(rest):
         return False
     words = [t for t in rest[1:-1] if t.kind in ("word", "text") and len(t.text) > 1]
-    return any(len(w.text) > 3 or w.kind == "text" or w.text.lower() in _TABLE for w in words)
+    return any(len(w.text) > 2 or w.kind == "text" or w.text.lower() in _TABLE for w in words)
 
 
 def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
@@ -263,9 +270,11 @@ def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
     for at in range(1, len(tokens)):
         if is_function and tokens[at].text == r"\degree":
             break  # \sin 30^\circ
-        if _starts_unit(tokens[at], tokens[at - 1]) or _is_named(tokens[at - 1 :]):
+        is_named = _is_named(tokens[at - 1 :])
+        if is_named or _starts_unit(tokens[at], tokens[at - 1]):
             if found := read_unit(tokens[at:] + behind):
-                return tokens[:at], *found
+                unit, scale = found
+                return tokens[:at], unit, 1 if is_named else scale  # 19 (pairs) is 19
             break
     return tokens, *(read_unit(behind) or (None, 1))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from grading.extract import last_boxed
+from grading.boxes import last_boxed
 from grading.grade import grade_all
 from pipeline.prompts import ANSWER_FORMS, build_completion
 from pipeline.rows import read_rows

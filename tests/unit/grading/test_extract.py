@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from grading.extract import extract, extract_short, is_well_formed, last_boxed, read_leniently
+from grading.boxes import last_boxed
+from grading.extract import extract, extract_short, is_well_formed, read_leniently
 from grading.grade import grade, grade_leniently
 from tests.files import read_rows
 

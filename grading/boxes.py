@@ -1,0 +1,278 @@
+"""Boxes: what each `\\boxed{…}` of a text holds, and whether it states an answer.
+
+A box is no answer where it is a part of a larger formula, where a word such as "million" follows,
+or where the text denies it. Nothing here evaluates a text, and all of it runs in linear time.
+"""
+
+import functools
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from grading.equivalence.compare import is_same_value
+from grading.equivalence.values import is_measure
+
+MAX_AROUND = 80  # characters on either side of a box that are looked at
+MAX_ENCLOSING = 4  # groups around a box that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One box: where it starts and ends, its content, and the commands whose groups hold it."""
+
+    start: int
+    end: int
+    content: str
+    inside: tuple[str, ...] = ()
+
+
+def find_boxes(text: str) -> list[str]:
+    """Contents of every balanced outermost `\\boxed{…}`, in order; unclosed ones do not count."""
+    return [box.content for box in scan(text)]
+
+
+def last_boxed(text: str) -> str | None:
+    """Content of the last balanced `\\boxed{…}`, or None where there is none."""
+    boxes = find_boxes(text)
+    return boxes[-1] if boxes else None
+
+
+def find_answers(text: str) -> list[str]:
+    """What the boxes say, with a minus before or a unit behind one; empty where none is an answer.
+
+    Each is `-` + content + ` \\text{unit}`, the sign and the unit only where they are written.
+    """
+    found, has_answer = [], False
+    for box in scan(text):
+        around = _Around(text, box)
+        has_answer = has_answer or not (around.is_part() or around.is_denied())
+        found.append(around.sign() + box.content + around.unit())
+    return found if has_answer else []
+
+
+_GROUP = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+# What stands before a group: its command, a power or an index, or the group before it.
+_COMMAND = re.compile(r"\\([A-Za-z]+)\s*(?:\[[^\]{}]*\]\s*)?((?:\{[^{}]*\}\s*){0,2})$|([\^_}])\s*$")
+
+
+def scan(text: str) -> list[Box]:
+    """Every balanced outermost box."""
+    opened: list[int] = []
+    closes: dict[int, int] = {}
+    around: dict[int, list[int]] = {}
+    # One pass: matching each box on its own takes quadratic time on "\\boxed{" repeated.
+    # An escaped \{ or \} is a printed brace and does not count.
+    first = text.find("\\boxed")
+    for token in _GROUP.finditer(text, max(0, text.rfind("\n\n", 0, first))) if first >= 0 else ():
+        if token[0].endswith("{") and token[0] != "\\{":
+            if token[0] != "{":
+                around[token.start()] = opened[-MAX_ENCLOSING:]
+            opened.append(token.end() - 1)
+        elif token[0] == "}" and opened:
+            closes[opened.pop()] = token.start()
+    boxes, end = [], 0
+    for start, groups in around.items():
+        brace = text.index("{", start)
+        close = closes.get(brace)
+        if close is not None and start >= end:
+            inside = tuple(_command(text, at) for at in groups if at in closes)
+            boxes.append(Box(start, close + 1, text[brace + 1 : close], inside))
+            end = close
+    return boxes
+
+
+def _command(text: str, brace: int) -> str:
+    """The command that a group belongs to; "" for a plain group."""
+    if not (match := _COMMAND.search(text[max(0, brace - MAX_AROUND) : brace])):
+        return ""
+    return match[1] or match[3]
+
+
+# Commands that only print a box otherwise.
+_PRINT = re.compile(
+    r"(?:text|math)[a-z]*|(?:text|f?color)(?:color|box)?|f?colorbox|bm|boldsymbol|emph|[fmh]box"
+    r"|underline|underbrace|ensuremath|displaystyle|large|Large|LARGE|huge|Huge|bf|begin|end|"
+)
+_OPERATOR = (
+    r"(?:[-+/\u00d7\u00f7\u00b7\u2212]|(?<!\*)\*(?!\*)|\\(?:times|cdot|div|ast|pm|mp)(?![A-Za-z]))"
+)
+# What ends the formula before a box: a relation, an arrow, a separator, a full stop, a delimiter.
+_START = re.compile(
+    r"\$|\\[(\[]|[&:,;\n=<>\u2190-\u21ff\u2208\u2234\u2248\u2243\u2245\u2261\u2264\u2265\u27f5-\u27ff]"
+    r"|\\\\[(\[]?|[.!?](?=[\s*])|\\q?quad(?![A-Za-z])|\\(?:[A-Za-z]*(?:[aA]rrow|eq)[a-z]*|[a-z]*sim"
+    r"|approx|cong|therefore|because|implies|i?ff|to|mapsto|in|[lg]e|propto|equiv|coloneqq"
+    r"|models|vdash|colon|big|Big|vert|mid)(?![A-Za-z])"
+)
+_NO_CONTENT = (
+    r"(?:[\s{.(*~]|\\[!,;: ]"
+    r"|\\(?:left|displaystyle|[lL]arge|LARGE|huge|bf|bm|mathbf|boldsymbol|underline)(?![A-Za-z])"
+    r"|\\(?:color|textcolor|text|mathrm|textbf|mbox)\s*\{[^{}]*\})*"
+)
+_NOTHING = re.compile(rf"{_NO_CONTENT}[-+\u2212]?{_NO_CONTENT}")
+_SIGN = re.compile(rf"{_NO_CONTENT}[-\u2212](\s*){_NO_CONTENT}")
+_TOUCHING = re.compile(r"(?<![A-Za-z\d.])(?:\d+|[A-Za-z])$")
+# An operator with something to operate on, or a function, right before a box.
+_OPERATION = re.compile(
+    rf"(?:[\d)\]}}!%\u221a]|(?<![A-Za-z])[A-Za-z]|\\[A-Za-z]+)\s*{_OPERATOR}{_NO_CONTENT}$"
+    r"|(?:[\^_\u221a\u00b1]|\\(?:pm|mp|sqrt|d?frac|sin|cos|tan|cot|log|ln|exp|sum|int|lim))"
+    r"[\s{(]*(?:\\left\s*\()?$"
+)
+# "Step 2 - 5" is no difference, "\n- 5" is a list, "2 *5*" is emphasis.
+_NO_OPERATION = re.compile(
+    r"(?:\b(?:step|part|case|option|choice|problem|question|exercise|answer|method|page|no\.|#)\s*"
+    r"\(?(?:\d+|[A-Za-z])[.):]*|(?:^|\n)\s*\(?(?:\d+|[A-Za-z])[.)])\s*[-\u2212]\s*$|\s\*$",
+    re.IGNORECASE,
+)
+_BULLET = re.compile(r"(?:^|\n)[ \t]*[-+*\u2212\u2022][ \t]+[*_]*$")
+_RIGHT = re.compile(
+    rf"\d|\s*(?::\s*\d|(?:\^\{{?\\circ\}}?|\\%)?\s*{_OPERATOR}"
+    r"(?:\s*(?:\(?\d|\\(?:[dt]?frac|sqrt|pi|boxed)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))"
+    r"|(?:\\right)?\)?\s*\^(?!\s*\{?\s*\\circ)|!(?=\s*\$)|\\(?:sqrt|pi)(?![A-Za-z])"
+    r"|\\[dt]?frac(?!\s*\{\s*\\(?:text|mathrm)))"
+)
+_SCALE = re.compile(
+    r"(?:[\s$~]|\\[,;: ]|\\(?:text|mathrm|textrm)\s*\{)*"
+    r"(?:(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
+    r"|(?:ten|hundred|thousand|million)ths?(?![A-Za-z])|[\u4e07\u4ebf])"
+)
+# Words before a box that deny what it holds, or make something else of it.
+_IS_FALSE = r"(?:wrong|incorrect|false|untrue|mistaken|impossible|a\s+(?:mistake|lie)|an\s+error)"
+_DENIED = re.compile(
+    r"(?:\b(?:can)?not|n't|\bnever|\b(?:no\s+es|pas|nicht)\b|не\b|不是|并非|不等于|\\neq?(?![A-Za-z])"
+    r"|\\not\s*=|\u2260)\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$"
+    r"|\b(?<!-)(?:twice|double|triple|half(?:\s+of)?|minus|negative|except|different\s+from"
+    r"|square\s+of)[\s$*({\[\\]*$"
+    rf"|\b(?:{_IS_FALSE}|not\s+(?:true|correct|right|the\s+case))\s+"
+    r"(?:that|(?:to|if\s+you)\s+(?:say|answer|think|claim|conclude|assume|write|believe|give)\b)"
+    r"[^.;,!?\n]*$"
+    r"|(?:n't|\bnot|\bnever|\bnobody|\bno\s+one)\s+(?:think|believe|agree|claim|say|accept)s?\b"
+    r"[^.;,!?\n]*$",
+    re.IGNORECASE,
+)
+_DENIED_AFTER = re.compile(
+    rf"[\s$.,;)\]*}}\u2014-]*(?:\\[)\]][\s.,;*]*)?(?:(?:but|and|however|although|though|yet)?,?\s*"
+    r"(?:this|that|it|which|the\s+answer)\s+)?(?:is|are|was|would\s+be|seems|has\s+to\s+be)\s+"
+    rf"(?:(?:\w+ly|clearly|just|also|however|of\s+course)\s+)?"
+    rf"(?:{_IS_FALSE}\b|not\s+(?:the\s+)?(?:correct|right|answer|true|so)\b)"
+    r"|[\s$.)\]*]*(?:isn't|is(?:n't|\s+not)|wasn't|can(?:not|'t)\s+be)\s+(?:the\s+)?"
+    r"(?:correct|right|answer|true)\b",
+    re.IGNORECASE,
+)
+_UNIT = re.compile(
+    r"(?:[\s$~]|\\[,;: ]|\\[)\]])*(?:(\\%|%|\^\s*\{?\s*\\circ\s*\}?|\u00b0)"
+    r"|(?:\\(?:text|mathrm|textrm|mbox)\s*\{\s*([^{}\d]{1,30}?)\s*\}"
+    r"|(?<=[\s$~])([A-Za-z]{1,12}(?:/[a-z]{1,6})?)(?![A-Za-z\\{]))\s*(\^\{?[23]\}?|[\u00b2\u00b3])?"
+    r"(?=(\s+[A-Za-z]{2})?))"
+)
+_PLAIN_VALUE = re.compile(
+    r"(?:[\s\d.,/^+{}-]|\\(?:[dt]?frac|sqrt|pi|cdot|times)(?![A-Za-z])|\\[,!])+"
+)
+
+
+class _Around:
+    """The text on both sides of one box."""
+
+    def __init__(self, text: str, box: Box):
+        self.text, self.box = text, box
+        self.before = text[max(0, box.start - MAX_AROUND) : box.start]
+        self.after = text[box.end : box.end + MAX_AROUND]
+        starts = [match.end() for match in _START.finditer(self.before)]
+        self.start = starts[-1] if starts else 0
+        self.prefix = self.before[self.start :]  # of the same formula
+
+    def is_denied(self) -> bool:
+        return bool(_DENIED.search(self.before) or _DENIED_AFTER.match(self.after))
+
+    def is_part(self) -> bool:
+        """Whether the box is a part of a larger formula."""
+        if not all(map(_PRINT.fullmatch, self.box.inside)):
+            return True
+        if _RIGHT.match(self.after) or _SCALE.match(self.after):
+            return True
+        before = self.before.rstrip()
+        closing = re.match(r"(?:\\right)?\)", self.after)
+        if before.endswith("(") and closing:
+            before = before[:-1].removesuffix("\\left").rstrip()
+            if self.after[closing.end() :].startswith("^") or before.endswith(("-", "\u2212")):
+                return True
+        before = _OPENING.sub(" ", self.before)  # 3 + $\boxed{4}$
+        if _OPERATION.search(before) and not _NO_OPERATION.search(before):
+            return not _BULLET.search(before) or self.is_inside
+        if _TOUCHING.search(self.prefix):
+            return True
+        return not _NOTHING.fullmatch(self.prefix) and self._is_factor()
+
+    def _is_factor(self) -> bool:
+        """Whether what stands before the box shares its delimiters, and is not the box's value."""
+        if plain_words(self.prefix) or not self.is_inside:
+            return False
+        return not is_same_value(self.prefix.strip(" {~"), self.box.content)
+
+    @functools.cached_property
+    def is_inside(self) -> bool:
+        """Whether the box is between the delimiters of a formula."""
+        spans = _formulas(self.text)
+        at = bisect_right(spans, (self.box.start, len(self.text))) - 1
+        return at >= 0 and self.box.start < spans[at][1]
+
+    def sign(self) -> str:
+        """`-` where a minus stands before the box, and no bullet or dash."""
+        if not (match := _SIGN.fullmatch(self.prefix)):
+            return "-" if re.search(r"\s[-\u2212]$", self.prefix) else ""
+        starter = self.before[self.start - 1] if self.start else "\n"
+        is_apart = match[1] and starter in ":,;.!?\n"
+        return "" if is_apart and not self.is_inside else "-"
+
+    def unit(self) -> str:
+        """The unit that stands right behind the box, where the box is a number."""
+        if not _PLAIN_VALUE.fullmatch(self.box.content) or not (found := _UNIT.match(self.after)):
+            return ""
+        sign, upright, plain, power, more = found.groups()
+        if sign:
+            return sign.strip()
+        words = [word for word in re.split(r"[\s/]+", upright or plain) if word not in _POWERS]
+        is_word = upright or len(plain) > 2 or not more  # "5 in total" has no inches
+        if not words or not is_word or not all(map(is_measure, words)):
+            return ""
+        return rf" \text{{ {upright or plain}}}{power or ''}"
+
+
+_POWERS = {"square", "cubic", "sq", "per"}
+UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
+_PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])(?=[A-Z]*[a-z])[A-Za-z]{2,}")
+
+
+def plain_words(text: str) -> list[str]:
+    """The words of a text outside `\\text{…}`, without "or" and "and"."""
+    words = _PLAIN_WORD.findall(UPRIGHT.sub("", text))
+    return [word for word in words if word.lower() not in ("or", "and")]
+
+
+_OPENING = re.compile(r"\s*(?:\$|\\[(\[])\s*$")
+_DELIMITER = re.compile(
+    r"(?<!\\)(?:\$\$?|\\[()\[\]])|\\(?:begin|end)\s*\{(?:align|gather|equation)"
+)
+_CLOSING = {"\\(": "\\)", "\\[": "\\]"}
+
+
+@functools.lru_cache(maxsize=16)  # of a text each box is looked for
+def _formulas(text: str) -> list[tuple[int, int]]:
+    """(start, end) of what stands between delimiters; a dollar sign of a price opens nothing."""
+    spans: list[tuple[int, int]] = []
+    opening, start = "", 0
+    for match in _DELIMITER.finditer(text):
+        token = match[0]
+        is_dollar = token[0] == "$"
+        if is_dollar and opening[:1] == "$":
+            inside = text[start : match.start()]
+            if "\n\n" in inside or plain_words(inside):
+                start = match.end()  # the one before was a price
+            else:
+                spans.append((start, match.start()))
+                opening = ""
+        elif opening and token in (_CLOSING.get(opening), opening.replace("begin", "end")):
+            spans.append((start, match.start()))
+            opening = ""
+        elif opening[:1] in ("", "$") and (is_dollar or token in _CLOSING or "begin" in token):
+            opening, start = token, match.end()
+    return spans

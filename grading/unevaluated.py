@@ -1,0 +1,120 @@
+"""Unevaluated: whether an answer is arithmetic left to do, such as `48+24` where the gold is 72.
+
+A policy that is rewarded for it learns to write the sum and never to add. Fractions, roots, powers,
+constants and factorials are values; so is whatever the gold itself leaves as it is.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from grading.equivalence.numeric import exact_value
+from grading.equivalence.readings import read
+from grading.equivalence.tokens import Unreadable, normalise
+from grading.equivalence.values import (
+    MINUS_ONE,
+    Choice,
+    Relation,
+    Scalar,
+    Tree,
+    Value,
+    scale_of,
+    subtrees,
+)
+from grading.equivalence.values import Sequence as Several
+
+MOST = 10**6  # a larger power stays as it is
+_SIGNS = re.compile(
+    r"[-+*/\u00d7\u00f7\u00b7\u2212(]|\\(?:times|cdot|div|frac|dfrac|tfrac)(?![A-Za-z])"
+)
+
+
+def is_unevaluated(prediction: str, golds: Sequence[str]) -> bool:
+    """Whether a prediction that equals a gold has sums or products to work out and no gold has.
+
+    Only plain numbers count as worked out: where a gold is a root or has letters, any form stays.
+    """
+    if not _SIGNS.search(prediction, 1):
+        return False
+    try:
+        if not any(_is_left_to_do(*one) for one in _results(prediction, False)):
+            return False
+        return all(_is_worked_out(gold) for gold in golds)
+    except Unreadable:
+        return False
+
+
+def _results(text: str, is_gold: bool) -> Iterator[tuple[Scalar, str]]:
+    """The numbers that a text ends in, each with the text; of `48+24=72` only 72."""
+    pending: list[Value | None] = list(read(text, is_gold)[:1])
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Scalar):
+            yield value, text
+        elif isinstance(value, Relation):
+            pending.append(value.parts[-1])
+        elif isinstance(value, Several) and value.kind != "ratio":
+            pending += value.items
+        elif isinstance(value, Choice):
+            pending.append(value.value)
+
+
+def _is_worked_out(gold: str) -> bool:
+    """Whether a gold is plain numbers: no roots or letters, no arithmetic."""
+    found = list(_results(gold, True))
+    return bool(found) and all(_is_rational(one.tree) and not _is_left_to_do(*both)
+        for both in found for one in both[:1])  # fmt: skip
+
+
+def _is_rational(tree: Tree) -> bool:
+    if tree[0] in ("num", "var", "const", "call"):
+        return tree[0] == "num"
+    return all(map(_is_rational, tree[1:]))
+
+
+def _is_left_to_do(value: Scalar, text: str) -> bool:
+    if r"\div" in normalise(text):
+        return _is_rational(value.tree)
+    return _has_arithmetic(value.tree, scale_of(text))
+
+
+def _has_arithmetic(tree: Tree, scale: Fraction) -> bool:
+    """Whether two numbers are added or multiplied anywhere; `scale`: of a word such as million."""
+    kind, *parts = tree
+    if kind in ("num", "var", "const"):
+        return False
+    if kind == "call":
+        parts = parts[1:]
+    if kind == "add":
+        terms = [part for part in parts if _is_rational(part)]
+        if len(terms) > 1 and not _is_mixed(terms) and not any(map(_is_huge, terms)):
+            return True
+    if kind == "mul":
+        numbers = [part for part in parts if part != MINUS_ONE and _is_number(part)]
+        if len(numbers) > 1 and ("num", scale) not in numbers[1:]:
+            return True
+    return any(_has_arithmetic(part, scale) for part in parts)
+
+
+def _is_number(part: Tree) -> bool:
+    """Whether a factor is a number or a fraction, and no power or root."""
+    return part[0] == "num" or (part[0] == "mul" and _is_rational(part))
+
+
+def _is_huge(term: Tree) -> bool:
+    """Whether a term is a power that nobody writes out: 10^{20} + 1 stays."""
+    return any(
+        part[0] == "pow" and part[2] != MINUS_ONE and abs(exact_value(part) or 0) > MOST
+        for part in subtrees(term)
+    )
+
+
+def _is_mixed(terms: list[Tree]) -> bool:
+    """Whether two terms are a mixed number: an integer and a fraction below one."""
+    if len(terms) != 2 or terms[0][0] != "num" or terms[0][1].denominator != 1:
+        return False
+    kind, *parts = terms[1]
+    is_fraction = kind == "mul" and len(parts) == 2 and parts[1][0] == "pow"
+    if not is_fraction or parts[0][0] != "num" or parts[1][1][0] != "num":
+        return False
+    return 0 < parts[0][1] < parts[1][1][1]
