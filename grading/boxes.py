@@ -46,10 +46,16 @@ def find_answers(text: str) -> list[str]:
     for box in scan(text):
         around = _Around(text, box)
         has_answer = has_answer or not (around.is_part() or around.is_denied())
-        found.append(around.sign() + box.content + around.unit())
+        found.append(_signed(around.sign(), box.content) + around.unit())
     return found if has_answer else []
 
 
+def _signed(sign: str, content: str) -> str:
+    """The content behind a sign, in brackets where it is more than a number."""
+    return f"{sign}({content})" if sign and not _NUMBER.fullmatch(content) else sign + content
+
+
+_NUMBER = re.compile(r"(?:[\s\w.,/{}^]|\\(?:[dt]?frac|sqrt|pi|text)(?![a-z])|\\[,! ])*")
 _GROUP = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 # What stands before a group: its command, a power or an index, or the group before it.
 _COMMAND = re.compile(r"\\([A-Za-z]+)\s*(?:\[[^\]{}]*\]\s*)?((?:\{[^{}]*\}\s*){0,2})$|([\^_}])\s*$")
@@ -88,10 +94,10 @@ def _command(text: str, brace: int) -> str:
     return match[1] or match[3]
 
 
-# Commands that only print a box otherwise.
-_PRINT = re.compile(
-    r"(?:text|math)[a-z]*|(?:text|f?color)(?:color|box)?|f?colorbox|bm|boldsymbol|emph|[fmh]box"
-    r"|underline|underbrace|ensuremath|displaystyle|large|Large|LARGE|huge|Huge|bf|begin|end|"
+# Commands and marks that make something else of what is in their group.
+_CHANGES = re.compile(
+    r"[dtc]?frac|[dt]?binom|sqrt|root|[\^_}]|sin|cos|tan|cot|sec|csc|log|ln|lg|exp|overline|bar|hat"
+    r"|vec|[bx]?cancel|sout|st|not|operatorname|pmod|bmod|lfloor|lceil"
 )
 _OPERATOR = (
     r"(?:[-+/\u00d7\u00f7\u00b7\u2212]|(?<!\*)\*(?!\*)|\\(?:times|cdot|div|ast|pm|mp)(?![A-Za-z]))"
@@ -100,7 +106,7 @@ _OPERATOR = (
 _START = re.compile(
     r"\$|\\[(\[]|[&:,;\n=<>\u2190-\u21ff\u2208\u2234\u2248\u2243\u2245\u2261\u2264\u2265\u27f5-\u27ff]"
     r"|\\\\[(\[]?|[.!?](?=[\s*])|\\q?quad(?![A-Za-z])|\\(?:[A-Za-z]*(?:[aA]rrow|eq)[a-z]*|[a-z]*sim"
-    r"|approx|cong|therefore|because|implies|i?ff|to|mapsto|in|[lg]e|propto|equiv|coloneqq"
+    r"|approx|cong|leadsto|therefore|because|implies|i?ff|to|mapsto|in|[lg]e|propto|equiv|coloneqq"
     r"|models|vdash|colon|big|Big|vert|mid)(?![A-Za-z])"
 )
 _NO_CONTENT = (
@@ -113,7 +119,7 @@ _SIGN = re.compile(rf"{_NO_CONTENT}[-\u2212](\s*){_NO_CONTENT}")
 _TOUCHING = re.compile(r"(?<![A-Za-z\d.])(?:\d+|[A-Za-z])$")
 # An operator with something to operate on, or a function, right before a box.
 _OPERATION = re.compile(
-    rf"(?:[\d)\]}}!%\u221a]|(?<![A-Za-z])[A-Za-z]|\\[A-Za-z]+)\s*{_OPERATOR}{_NO_CONTENT}$"
+    rf"(?:[\d)\]}}!%\u221a]|(?<![A-Za-z\\])[A-Za-z]|\\(?:pi|[cl]?dots|alpha|theta))\s*{_OPERATOR}{_NO_CONTENT}$"
     r"|(?:[\^_\u221a\u00b1]|\\(?:pm|mp|sqrt|d?frac|sin|cos|tan|cot|log|ln|exp|sum|int|lim))"
     r"[\s{(]*(?:\\left\s*\()?$"
 )
@@ -123,9 +129,9 @@ _NO_OPERATION = re.compile(
     r"\(?(?:\d+|[A-Za-z])[.):]*|(?:^|\n)\s*\(?(?:\d+|[A-Za-z])[.)])\s*[-\u2212]\s*$|\s\*$",
     re.IGNORECASE,
 )
-_BULLET = re.compile(r"(?:^|\n)[ \t]*[-+*\u2212\u2022][ \t]+[*_]*$")
+_BULLET = re.compile(r"(?:^|\n)[ \t]*[-+*\u2212\u2022][ \t]+[*_ ]*$")
 _RIGHT = re.compile(
-    rf"\d|\s*(?::\s*\d|(?:\^\{{?\\circ\}}?|\\%)?\s*{_OPERATOR}"
+    rf"\d|[abcijknp-rt-z](?![A-Za-z])|\s*(?::\s*\d|(?:\^\{{?\\circ\}}?|\\%)?\s*{_OPERATOR}"
     r"(?:\s*(?:\(?\d|\\(?:[dt]?frac|sqrt|pi|boxed)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))"
     r"|(?:\\right)?\)?\s*\^(?!\s*\{?\s*\\circ)|!(?=\s*\$)|\\(?:sqrt|pi)(?![A-Za-z])"
     r"|\\[dt]?frac(?!\s*\{\s*\\(?:text|mathrm)))"
@@ -135,34 +141,51 @@ _SCALE = re.compile(
     r"(?:(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
     r"|(?:ten|hundred|thousand|million)ths?(?![A-Za-z])|[\u4e07\u4ebf])"
 )
-# Words before a box that deny what it holds, or make something else of it.
+# Words around a box that deny what it holds, or make something else of it; see `_words`.
+_NO = r"(?:(?:can|could|would|should|must|may|do|does|is|are|was)\s*(?:not|n't)|\bnot|n't|\bnever|\bno\s+longer)"
 _IS_FALSE = r"(?:wrong|incorrect|false|untrue|mistaken|impossible|a\s+(?:mistake|lie)|an\s+error)"
+_SAY = (
+    r"(?:say|answer|think|claim|conclude|assume|write|believe|give|agree|accept|suppose|guess)s?\b"
+)
 _DENIED = re.compile(
-    r"(?:\b(?:can)?not|n't|\bnever|\b(?:no\s+es|pas|nicht)\b|не\b|不是|并非|不等于|\\neq?(?![A-Za-z])"
-    r"|\\not\s*=|\u2260)\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$"
+    rf"(?:{_NO}|\b(?:no\s+es|pas|nicht)|не\b|不是|并非|不等于|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)\s*"
+    r"(?:(?:possibly|really|actually|likely|simply|equal\s+to|equals?|be|been|the\s+answer|is)\b\s*)*$"
     r"|\b(?<!-)(?:twice|double|triple|half(?:\s+of)?|minus|negative|except|different\s+from"
-    r"|square\s+of)[\s$*({\[\\]*$"
+    r"|square\s+of|anything\s+but|rather\s+than|instead\s+of|(?<!none )other\s+than|neither(?:\s+\S+\s+nor)?)\s*$"
     rf"|\b(?:{_IS_FALSE}|not\s+(?:true|correct|right|the\s+case))\s+"
-    r"(?:that|(?:to|if\s+you)\s+(?:say|answer|think|claim|conclude|assume|write|believe|give)\b)"
+    rf"(?:that|(?:to|if\s+you)\s+{_SAY})[^.;,!?\n]*$"
+    rf"|(?:{_NO}|\bnobody(?:\s+should)?|\bno\s+one(?:\s+should)?|\bno\s+way)\s+(?:that|{_SAY})"
     r"[^.;,!?\n]*$"
-    r"|(?:n't|\bnot|\bnever|\bnobody|\bno\s+one)\s+(?:think|believe|agree|claim|say|accept)s?\b"
-    r"[^.;,!?\n]*$",
+    r"|\bby\s+no\s+means\b[^.;,!?\n]*$|\b(?:wrong|incorrect|false|mistaken)\s+"
+    r"(?:answer|result|value|guess|conclusion|solution)\s+(?:is|would\s+be|of)\s*$",
     re.IGNORECASE,
 )
 _DENIED_AFTER = re.compile(
-    rf"[\s$.,;)\]*}}\u2014-]*(?:\\[)\]][\s.,;*]*)?(?:(?:but|and|however|although|though|yet)?,?\s*"
-    r"(?:this|that|it|which|the\s+answer)\s+)?(?:is|are|was|would\s+be|seems|has\s+to\s+be)\s+"
-    rf"(?:(?:\w+ly|clearly|just|also|however|of\s+course)\s+)?"
-    rf"(?:{_IS_FALSE}\b|not\s+(?:the\s+)?(?:correct|right|answer|true|so)\b)"
-    r"|[\s$.)\]*]*(?:isn't|is(?:n't|\s+not)|wasn't|can(?:not|'t)\s+be)\s+(?:the\s+)?"
-    r"(?:correct|right|answer|true)\b",
+    r"[\s.,;:?\u2014-]*(?:(?:but|and|however|although|though|yet|no)\b[\s,]*)*"
+    r"(?:(?:this|that|it|which|the\s+answer)\s+)?"
+    r"(?:(?:is|are|was|would\s+be|seems|has\s+to\s+be|must\s+be)\s+"
+    rf"(?:(?:\w+ly|just|also|however|of\s+course|the|an?)\s+)*(?:{_IS_FALSE}\b"
+    r"|not\s*(?=[.,;!]|$)|not\s+(?:(?:the|what|a|final)\s+)*(?:correct|right|answer|true|so|total|result|value|case|it|number|solution|one)\b)"
+    r"|(?:isn't|is\s+not|wasn't|can(?:not|'t)\s+be)\s+(?:(?:the|final)\s+)*"
+    r"(?:correct|right|answer|true|total|result|value|number|solution|one)\b)|\s*\?\s*no\b",
     re.IGNORECASE,
 )
+_MARKUP = re.compile(
+    r"[*_$`\"\u201c\u201d{}()\[\]~]|\\(?:[()\[\],;: !]|text(?:bf|it)?|mathrm|left|right)"
+)
+
+
+def _words(text: str) -> str:
+    """A text without its markup."""
+    return _MARKUP.sub(" ", text)
+
+
 _UNIT = re.compile(
-    r"(?:[\s$~]|\\[,;: ]|\\[)\]])*(?:(\\%|%|\^\s*\{?\s*\\circ\s*\}?|\u00b0)"
-    r"|(?:\\(?:text|mathrm|textrm|mbox)\s*\{\s*([^{}\d]{1,30}?)\s*\}"
-    r"|(?<=[\s$~])([A-Za-z]{1,12}(?:/[a-z]{1,6})?)(?![A-Za-z\\{]))\s*(\^\{?[23]\}?|[\u00b2\u00b3])?"
-    r"(?=(\s+[A-Za-z]{2})?))"
+    r"(?:[\s$~*_]|\\[,;: ]|\\[)\]])*"
+    r"(?:(\\%|%|(?:\\(?:text|mathrm)\s*\{\s*)?per\s?cent\b)|(\^\s*\{?\s*\\circ\s*\}?|\u00b0)"
+    r"|(?:(\\(?:text|mathrm|textrm|mbox)\s*\{\s*)|(?<=[\s$~*]))"
+    r"((?:(?:square|sq\.?|cubic|cu\.?)\s+)?[A-Za-z]{1,12}(?:\s?(?:/|per)\s?[A-Za-z]{1,8})?)(?![A-Za-z{])"
+    r"(?(3)(?:\s+([A-Za-z ]{2,40}))?\s*\}|(?=(?:\s+([A-Za-z]{2}))?))\s*(\^\{?[23]\}?|[\u00b2\u00b3])?)"
 )
 _PLAIN_VALUE = re.compile(
     r"(?:[\s\d.,/^+{}-]|\\(?:[dt]?frac|sqrt|pi|cdot|times)(?![A-Za-z])|\\[,!])+"
@@ -181,11 +204,13 @@ class _Around:
         self.prefix = self.before[self.start :]  # of the same formula
 
     def is_denied(self) -> bool:
-        return bool(_DENIED.search(self.before) or _DENIED_AFTER.match(self.after))
+        """Whether the words around the box deny it."""
+        before, after = _words(self.before), _words(self.after)
+        return bool(_DENIED.search(before) or _DENIED_AFTER.match(after))
 
     def is_part(self) -> bool:
         """Whether the box is a part of a larger formula."""
-        if not all(map(_PRINT.fullmatch, self.box.inside)):
+        if any(map(_CHANGES.fullmatch, self.box.inside)):
             return True
         if _RIGHT.match(self.after) or _SCALE.match(self.after):
             return True
@@ -197,7 +222,7 @@ class _Around:
                 return True
         before = _OPENING.sub(" ", self.before)  # 3 + $\boxed{4}$
         if _OPERATION.search(before) and not _NO_OPERATION.search(before):
-            return not _BULLET.search(before) or self.is_inside
+            return not _BULLET.search(before) or (before == self.before and self.is_inside)
         if _TOUCHING.search(self.prefix):
             return True
         return not _NOTHING.fullmatch(self.prefix) and self._is_factor()
@@ -227,17 +252,17 @@ class _Around:
         """The unit that stands right behind the box, where the box is a number."""
         if not _PLAIN_VALUE.fullmatch(self.box.content) or not (found := _UNIT.match(self.after)):
             return ""
-        sign, upright, plain, power, more = found.groups()
-        if sign:
-            return sign.strip()
-        words = [word for word in re.split(r"[\s/]+", upright or plain) if word not in _POWERS]
-        is_word = upright or len(plain) > 2 or not more  # "5 in total" has no inches
-        if not words or not is_word or not all(map(is_measure, words)):
-            return ""
-        return rf" \text{{ {upright or plain}}}{power or ''}"
+        percent, degree, upright, name, after, words, power = found.groups()
+        if percent or degree:
+            return r"\%" if percent else r"^\circ"
+        parts = [word for word in re.split(r"[\s/.]+", name) if word not in _POWERS]
+        if name in _NO_UNIT and (words or after):
+            return ""  # "5 in total" has no inches
+        return rf" \text{{ {name}}}{power or ''}" if all(map(is_measure, parts)) else ""
 
 
-_POWERS = {"square", "cubic", "sq", "per"}
+_NO_UNIT = {"in", *"nNtTjJwWvV"}
+_POWERS = {"square", "cubic", "sq", "cu", "per", ""}
 UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
 _PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])(?=[A-Z]*[a-z])[A-Za-z]{2,}")
 

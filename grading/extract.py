@@ -10,10 +10,10 @@ Nothing here evaluates anything, and every function runs in time linear in the t
 import re
 from dataclasses import dataclass
 
+from grading.asked import find_options, option_letter
 from grading.boxes import UPRIGHT, find_answers, find_boxes, plain_words, scan
 from grading.equivalence.compare import is_same_value
 from grading.equivalence.values import is_measure
-from grading.options import find_options, option_letter
 from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, BARE_FORMS, THINK_CLOSE, THINK_OPEN
 
 MAX_SPELLINGS = 8  # of one answer in a completion
@@ -102,7 +102,7 @@ def extract(
 # What a box may hold and yet say nothing: `\boxed{?}`, `\boxed{\phantom{4}}`.
 _NO_ANSWER = re.compile(
     r"(?:[\s?_.$~{}\u2026\u25a1\u2610\u200b-\u200f\u2060\ufeff]"
-    r"|\\(?:[,;:! ]|q?quad|[lcd]?dots|[bB]ox|square|qquad|underline|text|mathrm|textbf)(?![A-Za-z])"
+    r"|\\(?:[,;:! _]|q?quad|[lcd]?dots|[bB]ox|square|qquad|underline|text|mathrm|textbf)(?![A-Za-z])"
     r"|\\[hv]?phantom\s*\{[^{}]*\}|\\[hv]space\s*\*?\s*\{[^{}]*\})*"
 )
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
+from grading.asked import golds_as_asked
 from grading.equivalence.compare import TooLarge, compare, num_listed
 from grading.extract import Extraction, extract, extract_short, read_leniently
-from grading.options import golds_with_options
 from grading.pool import shared_pool
 from grading.restated import is_restated
 from grading.unevaluated import is_unevaluated
@@ -142,7 +142,7 @@ def _grade_all(
     for (text, gold), question in zip(rows, questions, strict=False):
         start = time.perf_counter()
         found.append(find(text, question))
-        accepted = golds_with_options(_as_list(gold), question)
+        accepted = golds_as_asked(_as_list(gold), question)
         pairs.append(_to_judge(found[-1], accepted))
         asked.append(question)
         seconds.append(time.perf_counter() - start)

@@ -9,14 +9,14 @@ import contextlib
 import functools
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from math import gcd
 from typing import Any
 
 from grading.equivalence.readings import read
-from grading.equivalence.tokens import Unreadable
-from grading.equivalence.values import MINUS_ONE, Relation, Scalar, Tree, Value
+from grading.equivalence.tokens import Unreadable, to_ascii
+from grading.equivalence.values import MINUS_ONE, ONE, Relation, Scalar, Tree, Value
 from grading.equivalence.values import Sequence as Several
 
 _DELIMITED = re.compile(
@@ -29,9 +29,9 @@ _WORD = re.compile(
     r"|[aAI](?=\s+[\dA-Za-z(\\]))[A-Za-z']*",
     re.IGNORECASE,
 )
-_SEPARATOR = re.compile(r"[,;:?!](?:\s|$)|\.(?:\s|$)|\n")
+_SEPARATOR = re.compile(r"[,;:?](?:\s|$)|\.(?:\s|$)|\n")
 _QUANTITY = re.compile(
-    r"(?<![\w.])\d[\d.,/]*(?:\s\d+/\d+)?\s?(?:(?:square|cubic)\s)?[A-Za-z]+(?:\s?/\s?[a-z]+)?"
+    r"(?<![\w.])\d[\d.,/]*(?:\s\d+/\d+)?\s{0,4}(?:(?:square|cubic)\s)?[A-Za-z]+(?:\s?/\s?[a-z]+)?"
 )
 _IS_FORMULA = re.compile(r"\d|[-+*/^=\u00d7\u00f7\u2212\u00b7\u221a]|\\[A-Za-z]")
 # What is to be brought into another form: the formulas of the sentence behind these words.
@@ -43,7 +43,14 @@ _TASK = re.compile(
 _SENTENCE_END = re.compile(r"[.?!](?:\s|$)|\n\n")
 _OPERATION = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim)(?![A-Za-z])")
 _BRACES = re.compile(r"\{[^{}]*\}")  # \sum_{k=1}^{4} k = 10 is worked out
+_EXPONENT = re.compile(r"\^\s*(?:\{[^{}]*\}|\d)|(?<=\\sqrt)\s*\[\d\]")  # x^2 may be xx
 _ATOM = re.compile(r"\d|(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
+_LAST_SIDE = re.compile(r"(?<![<>!:\\])=")
+_RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq?|in|approx|equiv)(?![A-Za-z])")
+_REDUCE = re.compile(r"\b(?:simplif|reduce|lowest terms|simplest|common fraction)", re.IGNORECASE)
+_COMBINATIONS = re.compile(r"\bC\((\d+),\s?(\d+)\)")
+_DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]|\\text\s*\{|\}")
+_POWER = re.compile(r"\^|square|cubic|\bsq\b|\bcu\b")
 MAX_CHARS, MAX_FORMULAS = 500, 100  # of a formula; in a question
 Form = Any  # a hashable tree
 
@@ -58,25 +65,50 @@ def is_restated(prediction: str, question: str, golds: Sequence[str]) -> bool:
     result = _BRACES.sub("", prediction).rpartition("=")[2]
     if _OPERATION.search(result) and not any(map(_OPERATION.search, golds)):
         return True
-    has_task = bool(_TASK.search(question))
-    ours = forms(prediction)
-    if not question or not any(has_task or not is_plain for is_plain in ours.values()):
+    if not question:
         return False
-    given, tasks = _given(question, prediction)
+    prediction = _without_braces(to_ascii(prediction))
+    results = {prediction}
+    if not any(map(_RELATION.search, golds)):
+        results.add(_LAST_SIDE.split(prediction)[-1])
+    if _REDUCE.search(question) and any(map(_is_unreduced, results)):
+        return not any(map(_is_unreduced, golds))
+    has_task = bool(_TASK.search(question))
+    return any(_is_copy(result, question, golds, has_task) for result in results)
+
+
+def _is_copy(result: str, question: str, golds: Sequence[str], has_task: bool) -> bool:
+    ours = forms(result)
+    if not any(has_task or not is_plain for is_plain in ours.values()):
+        return False
+    given, tasks = _given(question, result)
     copied = {form for form, plain in ours.items() if form in (tasks if plain else given)}
-    return bool(copied) and not any(_is_given(gold, question, copied) for gold in golds)
+    return bool(copied) and not any(_is_given(gold, question, result) for gold in golds)
 
 
-def _is_given(gold: str, question: str, copied: set[Form]) -> bool:
-    """Whether a gold is what was copied, or another formula of the question."""
-    theirs = forms(gold)
-    given, _ = _given(question, gold)
-    return bool(copied & theirs.keys()) or any(
-        f in given for f, plain in theirs.items() if not plain
-    )
+def _without_braces(text: str) -> str:
+    """A text without the braces around the whole of it."""
+    text = text.strip()
+    while text.startswith("{") and text.endswith("}") and "{" not in text[1:-1].partition("}")[0]:
+        text = text[1:-1].strip()
+    return text
 
 
-def _given(question: str, answer: str) -> tuple[set[Form], set[Form]]:
+def _is_unreduced(text: str) -> bool:
+    """Whether a text is a fraction or ratio that is not in lowest terms."""
+    return any(_is_quotient(form) and not _is_lowest(form) for form in forms(text))
+
+
+def _is_given(gold: str, question: str, result: str) -> bool:
+    """Whether a gold is what was copied, or another formula of the question, as it is printed."""
+    theirs = forms(gold, is_exact=True)
+    if theirs.keys() & forms(result, is_exact=True).keys():
+        return True
+    given, _ = _given(question, gold, is_exact=True)
+    return any(form in given for form, plain in theirs.items() if not plain)
+
+
+def _given(question: str, answer: str, is_exact: bool = False) -> tuple[set[Form], set[Form]]:
     """Forms of the formulas in a question that may be the answer, and of those with a task."""
     given: set[Form] = set()
     tasks: set[Form] = set()
@@ -84,7 +116,7 @@ def _given(question: str, answer: str) -> tuple[set[Form], set[Form]]:
     for text, atoms, has_task in _listed(question):
         is_whole = "=" in text or {*filter(str.isdigit, atoms)} <= needed
         if needed <= atoms and is_whole:
-            found = forms(text, with_sides=True).keys()
+            found = forms(text, True, is_exact).keys()
             given |= found
             tasks |= found if has_task else set()
     return given, tasks
@@ -92,7 +124,7 @@ def _given(question: str, answer: str) -> tuple[set[Form], set[Form]]:
 
 def _atoms(text: str) -> frozenset[str]:
     """The digits and single letters of a text: a copy has no others."""
-    return frozenset(_ATOM.findall(text))
+    return frozenset(_ATOM.findall(_EXPONENT.sub("", to_ascii(text)))) - {"0", "1"}  # .5 and 0.50
 
 
 @functools.lru_cache(maxsize=1024)  # of a group's completions each is held against it
@@ -102,6 +134,7 @@ def _listed(question: str) -> list[tuple[str, frozenset[str], bool]]:
     spans = []
     for task in _TASK.finditer(question):
         spans.append((task.end(), next(end for end in ends if end >= task.end())))
+    question = to_ascii(question)
     return [
         (text, _atoms(text), any(first <= start <= last for first, last in spans))
         for start, text in itertools.islice(_formulas(question), MAX_FORMULAS)
@@ -117,6 +150,9 @@ def _formulas(question: str) -> Iterator[tuple[int, str]]:
         yield from _plain_formulas(question, at, match.start())
         at = match.end()
     yield from _plain_formulas(question, at, len(question))
+    plain = _DELIMITER.sub(lambda match: " " * len(match[0]), question)
+    for quantity in _QUANTITY.finditer(plain):
+        yield quantity.start(), quantity[0]
 
 
 def _plain_formulas(question: str, start: int, end: int) -> Iterator[tuple[int, str]]:
@@ -129,14 +165,15 @@ def _plain_formulas(question: str, start: int, end: int) -> Iterator[tuple[int, 
         if _SEPARATOR.search(piece):
             yield from ((at, part) for part in _SEPARATOR.split(piece))
         at = word.end() if word else end
-    for quantity in _QUANTITY.finditer(question, start, end):
-        yield quantity.start(), quantity[0]
 
 
 @functools.lru_cache(maxsize=4096)
-def forms(text: str, with_sides: bool = False) -> dict[Form, bool]:
-    """{what a reading of a text is, its terms and factors in one order: whether it is plain}."""
-    text = text.strip().rstrip(".,;:?!= ").lstrip(",;: ")
+def forms(text: str, with_sides: bool = False, is_exact: bool = False) -> dict[Form, bool]:
+    """{what a reading of a text is, its terms and factors in one order: whether it is plain}.
+
+    Roots are powers and `xx` is `x^2`, but with `is_exact` each stays as it is printed.
+    """
+    text = _COMBINATIONS.sub(r"\\binom{\1}{\2}", text.strip().rstrip(".,;:?= ").lstrip(",;: "))
     if not text or len(text) > MAX_CHARS or not _IS_FORMULA.search(text):
         return {}
     values: list[Value] = []
@@ -144,19 +181,28 @@ def forms(text: str, with_sides: bool = False) -> dict[Form, bool]:
         values += read(text, False)
     if with_sides:
         values += [side for value in values if isinstance(value, Relation) for side in value.parts]
-    found = {form: _is_plain(value) for value in values if (form := _form(value)) is not None}
+    found = {
+        form: _is_plain(value) for value in values if (form := _form(value, is_exact)) is not None
+    }
     return {form: plain for form, plain in found.items() if form[0] != "var"}
 
 
-def _form(value: Value) -> Form:
+def _form(value: Value, is_exact: bool) -> Form:
     if isinstance(value, Relation):
-        return "relation", value.ops, tuple(_form(part) or part.text for part in value.parts)
+        parts = [_form(part, is_exact) or part.text for part in value.parts]
+        return "relation", value.ops, tuple(sorted(parts, key=repr))
+    if isinstance(value, Several) and value.kind == "ratio" and len(value.items) == 2:
+        top, bottom = (item.tree for item in value.items)
+        return _ordered(("mul", top, ("pow", bottom, MINUS_ONE)), is_exact)
     if isinstance(value, Several):
-        return value.kind, value.form, tuple(_form(item) or item.text for item in value.items)
+        items = tuple(_form(item, is_exact) or item.text for item in value.items)
+        return value.kind, value.form, items
     if isinstance(value, Scalar):
-        unit = value.unit and (value.unit.dimensions, value.unit.size, value.unit.things)
-        tree = _ordered(value.tree)
-        return (*tree, unit, value.percent) if unit or value.percent else tree
+        tree = _ordered(value.tree, is_exact)
+        if value.unit:  # 26 ml is no copy of 26 cm^3
+            is_power = bool(_POWER.search(value.text))
+            return (*tree, value.unit, is_power)
+        return (*tree, "%") if value.percent else tree
     return None
 
 
@@ -166,7 +212,7 @@ def _is_plain(value: Value) -> bool:
         if value.kind == "ratio" and all(i.tree[0] == "num" for i in value.items):
             return gcd(*(int(item.tree[1]) for item in value.items)) == 1
         return value.kind == "based" or all(map(_is_plain, value.items))
-    if not isinstance(value, Scalar):
+    if not isinstance(value, Scalar) or (value.unit and value.unit.dimensions):
         return False
     kind, *parts = value.tree
     if kind in ("num", "var", "const"):
@@ -179,24 +225,36 @@ def _is_plain(value: Value) -> bool:
     return _is_lowest(value.tree) or (is_named and parts[1][0] in ("num", "var", "const"))
 
 
-def _is_lowest(tree: Tree) -> bool:
-    """Whether a tree is a fraction of integers in lowest terms."""
+def _is_quotient(tree: Tree) -> bool:
+    """Whether a tree is a fraction of integers."""
     kind, *parts = tree
     if kind != "mul" or len(parts) != 2 or parts[0][0] != "num" or parts[1][0] != "pow":
         return False
-    top, bottom = parts[0][1], parts[1][1]
-    if bottom[0] != "num" or parts[1][2] != MINUS_ONE:
-        return False
-    both: list[Fraction] = [top, bottom[1]]
-    return all(one.denominator == 1 for one in both) and gcd(*map(int, both)) == 1
+    bottom, exponent = parts[1][1:3]
+    is_inverse = bottom[0] == "num" and exponent == MINUS_ONE
+    return is_inverse and parts[0][1].denominator == bottom[1].denominator == 1
 
 
-def _ordered(tree: Tree) -> Tree:
+def _is_lowest(tree: Tree) -> bool:
+    """Whether a tree is a fraction of integers in lowest terms."""
+    return _is_quotient(tree) and gcd(int(tree[1][1]), int(tree[2][1][1])) == 1
+
+
+def _ordered(tree: Tree, is_exact: bool) -> Tree:
     """A tree whose terms and factors are in one order, without brackets around some of them."""
     if not isinstance(tree, tuple):
         return tree
-    kind, *parts = tree[0], *map(_ordered, tree[1:])
+    kind, *parts = tree[0], *(_ordered(part, is_exact) for part in tree[1:])
+    if kind == "call" and parts[0] == "root" and not is_exact:
+        return "pow", parts[1], _ordered(("pow", parts[2], MINUS_ONE), is_exact)
     if kind in ("add", "mul"):
         flat = [one for part in parts for one in (part[1:] if part[0] == kind else (part,))]
+        if kind == "mul":
+            flat = [one for one in flat if one != ONE] or [ONE]
+            if not is_exact:  # (x+1)(x+1) is (x+1)^2
+                counts = Counter(flat)
+                flat = [one if n == 1 else ("pow", one, ("num", n)) for one, n in counts.items()]
+        if len(flat) == 1:
+            return flat[0]
         parts = sorted(flat, key=repr)
     return (kind, *parts)

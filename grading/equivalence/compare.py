@@ -145,7 +145,8 @@ class Comparison:
         if not self.depth:
             ours, theirs = relations.with_single_labels(ours), relations.with_single_labels(theirs)
             if isinstance(ours, Sequence | Relation) and _has_stray_percent(ours, theirs):
-                return False
+                result = self.result_of(ours) if isinstance(ours, Relation) else None
+                return bool(result) and self.same(result, theirs)
         if isinstance(ours, Choice) or isinstance(theirs, Choice):
             return self.choices(ours, theirs)
         if isinstance(ours, Relation) or isinstance(theirs, Relation):
@@ -287,6 +288,11 @@ class Comparison:
     def relations(self, ours: Value, theirs: Value) -> bool | None:
         if isinstance(ours, Relation) and isinstance(theirs, Relation):
             return self.two_relations(ours, theirs)
+        if isinstance(ours, Relation):
+            if _is_reflexive(ours) and not isinstance(theirs, Relation):
+                return False
+            if result := self.result_of(ours):
+                return self.same(result, theirs)
         relation, other = (ours, theirs) if isinstance(ours, Relation) else (theirs, ours)
         heads, num_items = relation.parts[:-1], len(getattr(other, "items", ()))
         if len(heads) == num_items > 1 and set(relation.ops) == {"="} and all(map(is_label, heads)):
@@ -295,6 +301,17 @@ class Comparison:
         if value is None or (relation is theirs and relations.is_sum(relation)):
             return False
         return self.same(value, other) if relation is ours else self.same(other, value)
+
+    def result_of(self, chain: Relation) -> Value | None:
+        """The last part of a calculation, `5\\% = 1/20`, whose parts are all the same number."""
+        numbers = [p for p in chain.parts if isinstance(p, Scalar) and is_number(p.tree)]
+        if set(chain.ops) != {"="} or len(numbers) < len(chain.parts) or self.depth:
+            return None
+        is_marked = any(one.unit or one.percent for one in numbers)
+        if _is_reflexive(chain) or (numbers[0].tree[0] == "num" and not is_marked):
+            return None  # 4 = 5, 0 = 0
+        is_true = all(self.same(one, numbers[-1]) for one in numbers[:-1])
+        return numbers[-1] if is_true else None
 
     def value_of(self, relation: Relation) -> Value | None:
         """What `x = 5`, `x \\in \\{1, 2\\}` or `(3x)^2 = 9x^2` say the answer is, else None.
@@ -335,7 +352,7 @@ class Comparison:
             same = [self.same(*parts) for parts in zip(ours.parts, theirs.parts, strict=True)]
             is_stray = len(_percents(theirs)) > len(_percents(ours))  # 0.56 = 56 for 56%
             if all(same) and not is_stray:
-                return True
+                return not _is_reflexive(ours) or _is_reflexive(theirs)
         if ours.ops == theirs.ops == (r"\in",) and ours.parts[0].text != theirs.parts[0].text:
             return False
         our_interval, their_interval = self.interval_of(ours), self.interval_of(theirs)
@@ -357,10 +374,31 @@ class Comparison:
         return relations.same_equation(ours, theirs)
 
 
+def _is_reflexive(relation: Relation) -> bool:
+    """Whether both sides are one expression: `1 = 1` says less than `\\tan 45^\\circ = 1`."""
+    trees = [part.tree for part in relation.parts if isinstance(part, Scalar)]
+    return len(trees) == len(relation.parts) and all(tree == trees[0] for tree in trees)
+
+
 def _is_head(value: Value) -> bool:
     """Whether a part only names what follows, or is a sum that is worked out there."""
+    if isinstance(value, Sequence):  # a determinant
+        return (value.kind == "matrix" and value.form[0]) or is_label(value)
     is_sum = isinstance(value, Opaque) and any(t.text in _ITS_OWN for t in value.tokens)
-    return is_sum or is_label(value)
+    return is_sum or _is_calculation(value) or is_label(value)
+
+
+def _is_calculation(value: Value) -> bool:
+    """Whether a part that we cannot read is arithmetic of numbers: `65\\% \\cdot 420`."""
+    if not isinstance(value, Opaque) or not value.tokens:
+        return False
+    texts = {token.text for token in value.tokens if token.kind != "num"}
+    numbers = [token for token in value.tokens if token.kind == "num"]
+    return len(numbers) > 1 and bool(texts & _OPERATORS) and texts <= _OPERATORS | _IN_CALCULATIONS
+
+
+_OPERATORS = {"+", "-", "*", "/", r"\cdot", r"\times", r"\div", "times", "of"}
+_IN_CALCULATIONS = {"%", r"\$", r"\ldots", "(", ")", "{", "}", "^", "."}
 
 
 def _is_interval(item: Value) -> bool:

@@ -4,6 +4,7 @@ What is no plain algebra raises `Unreadable`, rather than be guessed: it can sti
 """
 
 import re
+import string
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -48,6 +49,7 @@ _MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde"
 _STARTS = word_set("frac sqrt binom pi lfloor lceil") | FUNCTIONS | AGGREGATES | _LETTERS | _MARKS
 # C_{10}^{3}, as its tokens with spaces between.
 _COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
+_SUM = {*"+0123456789", *string.ascii_letters}
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 _REPEATING_PART = re.compile(r"\\(?:overline|dot)\s*\{?|\(")
 
@@ -134,12 +136,23 @@ class _Parser:
             elif self.accept("/", r"\div"):
                 factors.append(("pow", self.signed(self.power), MINUS_ONE))
             elif self.starts_factor(self.peek()):
-                if self.peek().kind == "num" and self.tokens[self.at - 1].kind == "num":
+                if self.is_digit_run():
                     raise Unreadable("two numbers side by side")
                 factors.append(self.power())
             else:
                 factors = _keep_order(factors)
                 return factors[0] if len(factors) == 1 else ("mul", *factors)
+
+    def is_digit_run(self) -> bool:
+        """Whether a number follows a number, either perhaps in braces: `{1}22` is printed 122."""
+        before = self.tokens[max(0, self.at - 4) : self.at]
+        kinds = [token.kind if token.kind == "num" else token.text for token in before]
+        is_group = kinds[-3:] == ["{", "num", "}"] and kinds[:-3] not in (["^"], ["_"], ["}"])
+        is_group = is_group and not (len(kinds) > 3 and kinds[0].startswith("\\"))
+        follows = self.peek().kind == "num" or (
+            self.peek().text == "{" and self.peek(1).kind == "num"
+        )
+        return follows and (kinds[-1:] == ["num"] or is_group)
 
     def starts_factor(self, token: Token) -> bool:
         if token.kind in ("num", "word", "call"):
@@ -299,10 +312,11 @@ class _Parser:
                 raise Unreadable(self.peek().text)
             pieces.append(self.take().text.lstrip("\\"))
         self.take("}")
-        return "".join(pieces)
+        text = "".join(pieces)
+        return "+".join(sorted(text.split("+"))) if set(text) <= _SUM else text  # k+1 is 1+k
 
     def function(self, name: str) -> Tree:
-        base = self.group() if name == "log" and self.accept("_") else None
+        base = self.subscript() if name == "log" and self.accept("_") else None
         power = self.exponent() if self.accept("^") else None
         argument = self.argument()
         if power == INVERSE:
@@ -311,6 +325,11 @@ class _Parser:
             return ("call", "arc" + name, argument)
         call = ("call", name, argument) if base is None else ("call", "log", argument, base)
         return call if power is None else ("pow", call, power)
+
+    def subscript(self) -> Tree:
+        """The base of a logarithm: `\\log_28` is that of 8, but `\\log_10 100` that of 100."""
+        has_argument = self.starts_factor(self.peek(1)) and self.peek(1).spaced
+        return self.base() if has_argument else self.group()
 
     def aggregate(self, name: str) -> Tree:
         """`\\gcd(12, 18)` and `\\max\\{3, 5\\}`."""
@@ -465,6 +484,23 @@ def with_sign(tokens: list[Token], at: int) -> list[Token]:
     return [Token("op", SIGNS[t.text][at], t.spaced) if t.text in SIGNS else t for t in tokens]
 
 
+def _read_measured_sum(tokens: list[Token]) -> Scalar | None:
+    """`8 cm + 12 cm`, `24% + 9%`: terms of one unit; None for anything else."""
+    pieces, signs = split(tokens, lambda token: token.text in ("+", "-"))
+    if not signs or not all(pieces):
+        return None
+    terms = [read_scalar(piece) for piece in pieces]
+    first = terms[0]
+    if not isinstance(first, Scalar) or not (first.unit or first.percent):
+        return None
+    trees = [first.tree]
+    for sign, term in zip(signs, terms[1:], strict=True):
+        if not isinstance(term, Scalar) or (term.unit, term.percent) != (first.unit, first.percent):
+            return None
+        trees.append(("mul", MINUS_ONE, term.tree) if sign == "-" else term.tree)
+    return Scalar(canonical(tokens), ("add", *trees), first.unit, first.percent)
+
+
 def read_scalar(tokens: list[Token]) -> Value | None:
     """A number or expression with its unit, or the two of a \\pm; None for anything else."""
     text = canonical(tokens)
@@ -479,6 +515,8 @@ def read_scalar(tokens: list[Token]) -> Value | None:
         return Scalar(text, parse(tokens))
     except Unreadable:
         pass
+    if summed := _read_measured_sum(tokens):
+        return summed
     percent = tokens[-1].text.lower() in _PERCENT
     if percent and not _is_one_term(tokens[:-1]):
         return None

@@ -32,7 +32,7 @@ _CHARACTERS = {
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 
 
-def _to_ascii(text: str) -> str:
+def to_ascii(text: str) -> str:
     """Unicode mathematics as LaTeX, other compatibility forms (fullwidth) as plain characters."""
     text = _INVISIBLE.sub("", text)
     if text.isascii():
@@ -65,7 +65,7 @@ _SPELLINGS = {  # of a command
     "degree": "deg", "vec": "overrightarrow", "overline": "bar", "arctan": "arctg", "tan": "tg",
     "cot": "ctg", "mathbf": "bm boldsymbol", "to": "implies Rightarrow rightarrow",
     "text": "textbf textit textrm textnormal mbox hbox mathrm operatorname mathsf mathit texttt"
-    " textsf emph underline rm", "pmod": "mod bmod", "vee": "lor", "wedge": "land",
+    " textsf emph underline rm mathtt", "pmod": "mod bmod", "vee": "lor", "wedge": "land",
     "approx": "sim simeq approxeq", "cup": "bigcup", "emptyset": "varnothing",
 }  # fmt: skip
 _RENAMES = {old: "\\" + new for new, olds in _SPELLINGS.items() for old in olds.split()}
@@ -96,9 +96,17 @@ _REWRITES = [
     (r"(?<!\\)\\[,;:> ]|~", " "),
     (r"\\[!/]", ""),
     (r"\\q?quad(?=\s*\\(?:text|mathrm|mbox|mathbf)(?![A-Za-z]))", " "),
-    (r"\\mathbf\s*\{([\d.]+)\}", r"\1"),
+    (r"\\mathbf\s*\{([\d.,]+)\}", r"\1"),
     (r"\^\s*(?:\\prime|\{\s*\\prime\s*\})", "'"),
     (r"\{([-+])\}", r"\1"),
+    (r"\{\s*\\?%\s*\}", "%"),
+    (r"(?<![A-Za-z}_^])\{([A-Za-z])\}(?=\s*[_^])", r"\1"),
+    (
+        r"(\\(?:sum|prod|int)(?:\\limits)?|(?<![A-Za-z\\])[A-Za-z])\s*\^\s*(\{[^{}]*\}|\\infty|\w)\s*_\s*(\{[^{}]*\}|\w)",
+        r"\1_\3^\2",
+    ),
+    (r"\(\s*mod\s+(\w+)\s*\)|\\text\s*\{\s*\(?mod\s+(\w+)\)?\s*\}", r"\\pmod \1\2"),
+    (r"\\(?:text|mathrm|operatorname)\s*\{\s*mod\s*\}", r"\\pmod "),
     (r"\\textsuperscript(?![a-z])", "^"),
     (r"\\(frac|binom)\s*([A-Za-z\d])\s*([A-Za-z\d])", r"\\\1{\2}{\3}"),
     (r"([\^_])\s*\{\s*(\w)\s*\}(?!\s*[\w.])", r"\1\2"),
@@ -142,17 +150,17 @@ _REPEATING = re.compile(r"(\d*\.\d{0,9}?)(\d{1,9}?)\2{2,40}(?:\\ldots(?![A-Za-z]
 @functools.lru_cache(maxsize=4096)  # a text has several readings
 def normalise(text: str) -> str:
     """The text in one spelling: ASCII, no spacing commands, no delimiters, one name a command."""
-    text = _drop_delimiters(_to_ascii(text).strip())
+    text = _drop_delimiters(to_ascii(text).strip())
     if "\\" in text or "~" in text or "{" in text:
         text = _THOUSANDS.sub("", _DROPPED.sub("", text))
         for pattern, new in _REWRITES:
             text = re.sub(pattern, new, text)
         text = _COMMAND.sub(lambda match: _RENAMES.get(match[1], match[0]), text)
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\^)", r"\\times ", text)  # 3 x 10^5
-    text = text.removeprefix(r"\approx")
+    text = re.sub(r"\bper cent(?!s)", "percent", text).removeprefix(r"\approx")
     text = _APOSTROPHES.sub(lambda match: match[0].replace("'", ""), _ORDINAL.sub("", text))
     text = _REPEATING.sub(r"\1\\overline{\2}", " ".join(text.split()))
-    while text and text[-1] in ".,;" and not text.endswith(("..", "\\,", "\\;")):
+    while text and text[-1] in ".,;\\" and not text.endswith(("..", "\\,", "\\;", "\\\\")):
         text = text[:-1].rstrip()
     return text
 

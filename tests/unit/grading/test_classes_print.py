@@ -356,7 +356,7 @@ def indices(pick: random.Random) -> Case:
     here = body.replace("@", k)
     wrong = [show(k, here, high="m"), show(k, here, first + 1), show(k, body.replace("@", i)),
         show(k, foreign.replace("@", k)), show(k, here, high="2n"), show(k, here, high="n+1"),
-        show(k, f"2{here}")]  # fmt: skip
+        show(k, rf"5\cdot {here}")]  # fmt: skip
     if free:  # the free index is caught, lost or renamed
         wrong = [show(j, body.replace("@", j)), show(k, f"a_{{{k}}}b_{{{k}}}"),
             show(k, f"a_{{{k}}}b_{{{i}}}"), show(k, foreign.replace("@", k)),
@@ -701,7 +701,8 @@ def counts(pick: random.Random) -> Case:
     noted = pick.choice((f"{n} ({thing})", f"{n}({thing})", rf"{n} \text{{ ({thing})}}"))
     others = [n + 1, n - 1, 2 * n, 2 * n, 3 * n, 12 * n] + ([n // 2] if n % 2 == 0 else [])
     other = pick.choice(others)
-    right = [f"{n}", rf"{n} \text{{ ({thing})}}", f"{n} ({thing})", rf"{n}\text{{ {thing}}}"]
+    right = [f"{n}", rf"{n} \text{{ ({thing})}}", f"{n} ({thing})"]
+    right += [] if thing == "quarters" else [rf"{n}\text{{ {thing}}}"]  # which may be n/4
     wrong = [f"{other}", f"{other}", f"{other}", rf"{other} \text{{ ({thing})}}",
         f"{other} ({thing})", rf"{other}\text{{ {thing}}}"]  # fmt: skip
     if pick.random() < 0.3:
@@ -871,18 +872,42 @@ def calculations(pick: random.Random) -> Case:
             rf"{tex(value)}\text{{.}}", rf"\displaystyle {tex(value)}"]  # fmt: skip
         right += [f"+{tex(value)}"] if value > 0 else []
         if value > 0 and value.denominator == 1:
-            units = [] if question else [rf"\${value}", rf"{value} \text{{ cm}}"]
-            right += [rf"\text{{{value}}}", *units]
+            units = (rf"\${value}", rf"{value} \text{{ cm}}", rf"{value} \text{{ apples}}")
+            right += [rf"\text{{{value}}}", *(() if question else units)]
         box = pick.choice(right)
         if pick.random() < 0.15:
             return Case(rf"We get ${work} = \boxed{{{tex(value)}}}$.", gold, True, question)
         return Case(frame(pick, box), gold, True, question)
     wrong = [work] * 8 + [f"{x} = {work}", f"{x}={work}", rf"\displaystyle {work}", f"{{{work}}}",
         rf"\mathbf{{{work}}}", rf"{work}\text{{.}}", rf"\left({work}\right)", f"({work})",
-        rf"({work})\text{{ cm}}", rf"\left({work}\right) \text{{ cm}}", f"{work}={other}",
+        rf"({work})\text{{ cm}}", rf"{work} \text{{ apples}}", f"{work}={other}",
         f"{work} = {other}", rf"\large {work}", f"{work}="]  # fmt: skip
     wrong += [rf"\text{{{work}}}"] * 2 if "\\" not in work and "{" not in work else []
     return Case(frame(pick, pick.choice(wrong)), gold, False, question)
+
+
+def measured_sums(pick: random.Random) -> Case:
+    """Sums and products of quantities with units, left as they are or carried out."""
+    a, b = two(pick, 2, 45)
+    unit = pick.choice((r"@\text{ cm}", r"@\ \mathrm{kg}", r"\$@", r"@\%", r"@^\circ",
+        r"@\text{ hours}", r"@ \text{ apples}"))  # fmt: skip
+    one, other, total = (unit.replace("@", f"{n}") for n in (a, b, a + b))
+    question = pick.choice(ASK_PER_CENT) if "%" in unit else ""
+    times = pick.choice((r"\cdot ", r" \times ", "*"))
+    if pick.random() < 0.3:
+        product = unit.replace("@", f"{a * b}")
+        right = [product, f"{a}{times}{other}={product}"]
+        wrong = [
+            f"{a}{times}{other}",
+            unit.replace("@", f"({a}{times}{b})"),
+            f"x={a}{times}{other}",
+        ]
+        return draw(pick, pick.choice((product, f"{a * b}")), right, wrong, question)
+    right = [total, f"{one}+{other}={total}", f"{one} + {other} = {total}", f"x = {total}"]
+    wrong = [f"{one}+{other}", f"{one} + {other}", unit.replace("@", f"({a}+{b})"),
+        f"x = {one}+{other}", f"{one}+{other}={unit.replace('@', f'{a + b + 1}')}",
+        f"{one}-{other}"]  # fmt: skip
+    return draw(pick, pick.choice((total, total, f"{a + b}")), right, wrong, question)
 
 
 def chains(pick: random.Random) -> Case:
@@ -1018,6 +1043,10 @@ def plain_values(pick: random.Random) -> Case:
                                    rf"{w}\cdot\sqrt{{{p}}}"],
          [rf"{w + 1}\sqrt{{{p}}}", rf"{w}\sqrt{{{p + 1}}}", rf"{w}+\sqrt{{{p}}}",
           rf"-{w}\sqrt{{{p}}}"]),
+        (rf"{w}\pi", [rf"{w}\pi", rf"{w}\,\pi", rf"{w} \cdot \pi", rf"\pi \cdot {w}"],
+         [f"{w * 3.14:.2f}", f"{w * 3.14159265:.4f}", rf"{w + 1}\pi", rf"\pi^{{{w}}}", f"{w}"]),
+        (f"e^{{{w}}}", [f"e^{{{w}}}", f"e^{w}", rf"\exp({w})"],
+         [f"e^{{-{w}}}", f"{w}e", f"{2.718281828**w:.3f}", f"e^{{{w + 1}}}"]),
         (f"{a}:{b}", [f"{a} : {b}", f"{a}:{b}", rf"{a}\text{{:}}{b}"],
          [f"{b}:{a}", f"{b} : {a}", f"{a}:{b + 1}", f"{a} : {a + b}"]),
         (rf"\frac{{{w}\pi}}{{{p * 11}}}", [rf"\frac{{{w}\pi}}{{{p * 11}}}", rf"{w}\pi/{p * 11}",
@@ -1056,8 +1085,9 @@ def structures(pick: random.Random) -> Case:
     ]))  # fmt: skip
 
 
-OPEN: tuple[Make, ...] = (calculations, calculations, calculations, calculations, chains, left_open,
-    left_open, scientific, plain_values, plain_values, structures)  # fmt: skip
+OPEN: tuple[Make, ...] = (calculations, calculations, calculations, calculations, chains,
+    measured_sums, left_open, left_open, scientific, plain_values, plain_values,
+    structures)  # fmt: skip
 
 
 def unevaluated(pick: random.Random) -> Case:

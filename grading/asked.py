@@ -1,17 +1,17 @@
-"""Options: the choices that a multiple-choice question lists, and golds that name one of them."""
+"""Asked: what a question says about the form of its answer, its options and its base."""
 
 import functools
 import re
 from collections.abc import Sequence
 
 MAX_OPTIONS = 10
-_LETTER = re.compile(
-    r"[\s$]*(?:\\(?:text|mathrm|textbf|mathbf)\s*\{)*[\s(]*([A-J])[\s).:]*\}*[\s$]*"
-)
-# `(A) 1`, `A: 1`, `A. 1`, `\textbf{(A)}\ 1`, at the start of a line or behind a space.
+_PRINT = r"(?:\\(?:text|math)[a-z]*\s*\{|\\(?:rm|bf)(?![a-z])|[\s${*]|\\ )*"
+_AFTER = r"(?:[\s$}*~:.]|\\[ ,;:])*"
+_LETTER = re.compile(rf"{_PRINT}[(\[]?\s*([A-J])\s*[)\]]?{_AFTER}")
+# `(A) 1`, `A: 1`, `A. 1`, `[A] 1`, `\textbf{(A)}\ 1`, at the start of a line or behind a space.
 _MARK = re.compile(
-    r"(?:(?<=\s)|(?<=[$}])|^)(?:\$?\\(?:text|mathrm|textbf|mathbf|rm|bf)\s*\{\s*)?"
-    r"(?:\(([A-J])\)|([A-J])\s*[).:](?!\d))[\s.:]*\}?\$?(?:\s|\\ |~|\\[,;:]|\\quad|(?=[$\\\d-]))\s*",
+    rf"(?:(?<=[\s$}}~\[,;])|(?<=quad)|(?<=\\\\)|^)(?:[-*\u2022]\s+)?{_PRINT}"
+    rf"(?:[(\[]([A-J])(?:\s|\\ )*[)\]]|([A-J])[).:](?!\d)){_AFTER}(?=\S)",
     re.MULTILINE,
 )
 _END = re.compile(r"(?:[\s,;$~]|\\q?quad|\\[ ,;!]|\\\\|\.(?=\s*$))+$")
@@ -39,14 +39,31 @@ def find_options(question: str) -> dict[str, str]:
         following = (one.start() for one in marks[at + 1 :])
         text = question[mark.end() : next(following, len(question))].partition("\n\n")[0]
         text = _END.sub("", text)
-        options[letter] = text + "$" if text.count("$") % 2 else text
+        options[letter] = text.replace("$", "") if text.count("$") % 2 else text
     return options if len(options) > 1 else {}
 
 
-def golds_with_options(golds: Sequence[str], question: str) -> list[str]:
-    """The golds, and with each that is an option's letter or value both of them: `(B) 2`."""
-    options = find_options(question) if question else {}
-    both = []
+_BASE = re.compile(
+    r"\b(?:in|to|into)\s+base[\s-]+(\w+)|\bbase\b(?!.*\b(?:in|to)\s+base)", re.I | re.S
+)
+
+
+def _asked_base(question: str) -> str | None:
+    """The base that an answer is to be written in, None where the question is not about bases."""
+    if not (found := _BASE.search(question)):
+        return None
+    return found[1] or "10"
+
+
+def golds_as_asked(golds: Sequence[str], question: str) -> list[str]:
+    """The golds, and each that is an option's letter or value as both of them: `(B) 2`.
+
+    Digits of which the question names the base are a gold with the base, too: `2011_3`.
+    """
+    if not question:
+        return [*golds]
+    options, base = find_options(question), _asked_base(question)
+    both = [f"{gold}_{{{base}}}" for gold in golds if base and gold.strip().isalnum()]
     for gold in golds if options else ():
         letter = option_letter(gold)
         if letter in options:
