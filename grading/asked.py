@@ -1,17 +1,22 @@
-"""Asked: what a question says about the form of its answer, its options and its base."""
+"""Asked: what a question says about its answer: the options, the unit, the base."""
 
 import functools
 import re
 from collections.abc import Sequence
 
+from grading.equivalence.compare import compare, is_same_value
+from grading.equivalence.readings import read
+from grading.equivalence.tokens import Token, Unreadable
+from grading.equivalence.values import Choice, Scalar, Unit, is_measure, ratio, read_unit
+
 MAX_OPTIONS = 10
 _PRINT = r"(?:\\(?:text|math)[a-z]*\s*\{|\\(?:rm|bf)(?![a-z])|[\s${*]|\\ )*"
 _AFTER = r"(?:[\s$}*~:.]|\\[ ,;:])*"
-_LETTER = re.compile(rf"{_PRINT}[(\[]?\s*([A-J])\s*[)\]]?{_AFTER}")
+_LETTER = re.compile(rf"{_PRINT}[(\[]?\s*([A-Ja-j])\s*[)\]]?{_AFTER}")
 # `(A) 1`, `A: 1`, `A. 1`, `[A] 1`, `\textbf{(A)}\ 1`, at the start of a line or behind a space.
 _MARK = re.compile(
     rf"(?:(?<=[\s$}}~\[,;])|(?<=quad)|(?<=\\\\)|^)(?:[-*\u2022]\s+)?{_PRINT}"
-    rf"(?:[(\[]([A-J])(?:\s|\\ )*[)\]]|([A-J])[).:](?!\d)){_AFTER}(?=\S)",
+    rf"(?:[(\[]([A-Ja-j])(?:\s|\\ )*[)\]]|([A-J])[).:](?!\d)){_AFTER}(?=\S)",
     re.MULTILINE,
 )
 _END = re.compile(r"(?:[\s,;$~]|\\q?quad|\\[ ,;!]|\\\\|\.(?=\s*$))+$")
@@ -20,18 +25,18 @@ _END = re.compile(r"(?:[\s,;$~]|\\q?quad|\\[ ,;!]|\\\\|\.(?=\s*$))+$")
 def option_letter(text: str) -> str | None:
     """The letter of an answer that is one option and nothing more, else None."""
     match = _LETTER.fullmatch(text)
-    return match[1] if match else None
+    return match[1].upper() if match else None
 
 
 @functools.lru_cache(maxsize=1024)  # of a group's completions each asks for them
 def find_options(question: str) -> dict[str, str]:
     """{letter: text} of the options in a question, which must be A, B, C, … in this order."""
     options: dict[str, str] = {}
-    if not any(mark in question for mark in ("B)", "B.", "B:", "B]", "B}")):
+    if not any(mark in question for mark in ("B)", "B.", "B:", "B]", "B}", "(b)", "[b]")):
         return options
     marks = list(_MARK.finditer(question))
     for at, mark in enumerate(marks):
-        letter = mark[1] or mark[2]
+        letter = (mark[1] or mark[2]).upper()
         if letter == "A":
             options = {}  # the last list counts
         elif letter != chr(ord("A") + len(options)):
@@ -55,23 +60,76 @@ def _asked_base(question: str) -> str | None:
     return found[1] or "10"
 
 
-def golds_as_asked(golds: Sequence[str], question: str) -> list[str]:
+_UNIT = re.compile(
+    r"\bhow many (?:more |fewer |total |whole |full )?([a-z]+)|\b(?:in|of) ([a-z]+)\s*(?=[?.,)]|$)",
+    re.IGNORECASE,
+)
+_IS_QUANTITY = re.compile(r"[A-Za-z$]{2}|\$|[a-zA-Z]\s*\}?\s*$")
+
+
+@functools.lru_cache(maxsize=1024)
+def _asked_unit(question: str) -> str | None:
+    """The one measure that a question asks for: `how many minutes`, `in cents?`."""
+    found = [match[1] or match[2] for match in _UNIT.finditer(question)]
+    words = {word.lower() for word in found if len(word) > 2 and is_measure(word)}
+    return words.pop() if len(words) == 1 else None
+
+
+def golds_as_asked(golds: Sequence[str], question: str, prediction: str) -> list[str]:
     """The golds, and each that is an option's letter or value as both of them: `(B) 2`.
 
-    Digits of which the question names the base are a gold with the base, too: `2011_3`.
+    Digits of which the question names the base or the unit are a gold with these, too: `2011_3`.
     """
     if not question:
         return [*golds]
-    options, base = find_options(question), _asked_base(question)
+    options, base, unit = find_options(question), _asked_base(question), _asked_unit(question)
     both = [f"{gold}_{{{base}}}" for gold in golds if base and gold.strip().isalnum()]
+    both += [rf"{gold} \text{{ {unit}}}" for gold in golds if unit and _is_plain_number(gold)]
     for gold in golds if options else ():
         letter = option_letter(gold)
         if letter in options:
             both.append(f"({letter}) {options[letter]}")
         elif letter is None:
-            plain = gold.replace(" ", "").strip("$")
-            same = [
-                one for one, text in options.items() if text.replace(" ", "").strip("$") == plain
-            ]
-            both += [f"({one}) {gold}" for one in same[:1]]
+            named = option_letter(prediction)
+            if named in options and is_same_value(options[named], gold):
+                both.append(f"({named}) {gold}")
     return [*golds, *both]
+
+
+def _is_plain_number(text: str) -> bool:
+    return text.strip().replace(".", "", 1).replace(",", "").isdecimal()
+
+
+def contradicts(prediction: str, golds: Sequence[str], question: str) -> bool:
+    """Whether a prediction says that an option or unit is another than the question says.
+
+    `(B) 13` where the question has `(B) 12`, and 12 months where it asks for years.
+    """
+    try:
+        return _is_other_option(prediction, question) or _is_other_unit(prediction, golds, question)
+    except Unreadable:
+        return False
+
+
+def _is_other_option(prediction: str, question: str) -> bool:
+    options = find_options(question) if "(" in prediction or "." in prediction else {}
+    choice = read(prediction, False)[0] if options else None
+    if not isinstance(choice, Choice) or choice.value is None or choice.letter not in options:
+        return False
+    return compare(choice.value.text, options[choice.letter]) is False
+
+
+def _is_other_unit(prediction: str, golds: Sequence[str], question: str) -> bool:
+    unit = _asked_unit(question) if _IS_QUANTITY.search(prediction) else None
+    asked = read_unit([Token("word", unit)]) if unit else None
+    if not asked:
+        return False
+    units = [one.unit for one in read(prediction, False) if isinstance(one, Scalar) and one.unit]
+    if not any(_is_convertible(one, asked[0]) for one in units):
+        return False
+    return not any(is_same_value(prediction, gold) for gold in golds if not _is_plain_number(gold))
+
+
+def _is_convertible(unit: Unit, asked: Unit) -> bool:
+    """Whether two units measure the same, in other sizes."""
+    return unit.dimensions == asked.dimensions and ratio(unit, asked) not in (None, 1)

@@ -37,25 +37,27 @@ def last_boxed(text: str) -> str | None:
     return boxes[-1] if boxes else None
 
 
-def find_answers(text: str) -> list[str]:
+def find_answers(text: str, question: str = "") -> list[str]:
     """What the boxes say, with a minus before or a unit behind one; empty where none is an answer.
 
     Each is `-` + content + ` \\text{unit}`, the sign and the unit only where they are written.
     """
     found, has_answer = [], False
+    is_coefficient = "coefficient" in question  # \\boxed{5}x^2
     for box in scan(text):
         around = _Around(text, box)
-        has_answer = has_answer or not (around.is_part() or around.is_denied())
+        is_part = around.is_part() or (_LETTER.match(around.after) and not is_coefficient)
+        has_answer = has_answer or not (is_part or around.is_denied())
         found.append(_signed(around.sign(), box.content) + around.unit())
     return found if has_answer else []
 
 
 def _signed(sign: str, content: str) -> str:
-    """The content behind a sign, in brackets where it is more than a number."""
-    return f"{sign}({content})" if sign and not _NUMBER.fullmatch(content) else sign + content
+    """The content behind a sign, in brackets where it is a sum."""
+    return f"{sign}({content})" if sign and _SUM.match(content) else sign + content
 
 
-_NUMBER = re.compile(r"(?:[\s\w.,/{}^]|\\(?:[dt]?frac|sqrt|pi|text)(?![a-z])|\\[,! ])*")
+_SUM = re.compile(r"[^{(]+[-+\u2212]|\\[dt]?frac.*\}\s*[-+\u2212]")
 _GROUP = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 # What stands before a group: its command, a power or an index, or the group before it.
 _COMMAND = re.compile(r"\\([A-Za-z]+)\s*(?:\[[^\]{}]*\]\s*)?((?:\{[^{}]*\}\s*){0,2})$|([\^_}])\s*$")
@@ -130,8 +132,9 @@ _NO_OPERATION = re.compile(
     re.IGNORECASE,
 )
 _BULLET = re.compile(r"(?:^|\n)[ \t]*[-+*\u2212\u2022][ \t]+[*_ ]*$")
+_LETTER = re.compile(r"[abcijknp-rt-z](?![A-Za-z])")  # others may be units
 _RIGHT = re.compile(
-    rf"\d|[abcijknp-rt-z](?![A-Za-z])|\s*(?::\s*\d|(?:\^\{{?\\circ\}}?|\\%)?\s*{_OPERATOR}"
+    rf"\d|\s*(?::\s*\d|(?:\^\{{?\\circ\}}?|\\%)?\s*{_OPERATOR}"
     r"(?:\s*(?:\(?\d|\\(?:[dt]?frac|sqrt|pi|boxed)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))"
     r"|(?:\\right)?\)?\s*\^(?!\s*\{?\s*\\circ)|!(?=\s*\$)|\\(?:sqrt|pi)(?![A-Za-z])"
     r"|\\[dt]?frac(?!\s*\{\s*\\(?:text|mathrm)))"
@@ -157,7 +160,7 @@ _DENIED = re.compile(
     rf"|(?:{_NO}|\bnobody(?:\s+should)?|\bno\s+one(?:\s+should)?|\bno\s+way)\s+(?:that|{_SAY})"
     r"[^.;,!?\n]*$"
     r"|\bby\s+no\s+means\b[^.;,!?\n]*$|\b(?:wrong|incorrect|false|mistaken)\s+"
-    r"(?:answer|result|value|guess|conclusion|solution)\s+(?:is|would\s+be|of)\s*$",
+    r"(?:answer|result|value)\s*(?:(?:is|would\s+be|of|was|:|=)\s*)*$",
     re.IGNORECASE,
 )
 _DENIED_AFTER = re.compile(

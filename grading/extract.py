@@ -93,7 +93,7 @@ def extract(
     status, _, rest = _split_thought(text, think_prefilled, answer_form)
     if status != "ok":
         return Extraction(None, status)
-    found = _FORMS.get(answer_form, find_answers)(rest)
+    found = _FORMS[answer_form](rest) if answer_form in _FORMS else find_answers(rest, question)
     if not found and final_number and "\\boxed" not in rest:
         return _final_statement(rest)
     return _only_one(found, question)
@@ -131,7 +131,7 @@ def _only_one(found: list[str], question: str = "") -> Extraction:
 
 
 def _with_its_option(parts: list[str], last: str, question: str) -> str | None:
-    """`(B) 2` of the boxes 2 and B, where the question says that B is 2; else None."""
+    """B of the boxes 2 and B, where the question says that B is 2; else None."""
     letters = {option_letter(one) for one in (*parts, last)} - {None}
     values = [one for one in (*parts, last) if option_letter(one) is None]
     if len(letters) != 1 or not values or len(values) > MAX_SPELLINGS:
@@ -140,7 +140,7 @@ def _with_its_option(parts: list[str], last: str, question: str) -> str | None:
     option = find_options(question).get(letter)
     if option is None or not all(is_same_value(one, option) for one in values):
         return None
-    return f"({letter}) {values[-1].strip()}"
+    return letter
 
 
 def extract_short(text: str) -> Extraction:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-from grading.asked import golds_as_asked
+from grading.asked import contradicts, golds_as_asked
 from grading.equivalence.compare import TooLarge, compare, num_listed
 from grading.extract import Extraction, extract, extract_short, read_leniently
 from grading.pool import shared_pool
@@ -142,7 +142,7 @@ def _grade_all(
     for (text, gold), question in zip(rows, questions, strict=False):
         start = time.perf_counter()
         found.append(find(text, question))
-        accepted = golds_as_asked(_as_list(gold), question)
+        accepted = golds_as_asked(_as_list(gold), question, found[-1].prediction or "")
         pairs.append(_to_judge(found[-1], accepted))
         asked.append(question)
         seconds.append(time.perf_counter() - start)
@@ -155,8 +155,9 @@ def _grade_all(
             verdict, more = one.status, 0.0
         else:
             verdict, more = next(judged)
-        if verdict == "right" and is_restated(prediction, question, accepted):
-            verdict = "wrong"
+        if verdict == "right" and question:
+            is_copy = is_restated(prediction, question, accepted)
+            verdict = "wrong" if is_copy or contradicts(prediction, accepted, question) else "right"
         if verdict == "right" and is_unevaluated(prediction, accepted):
             verdict = "unevaluated"
         if one.several and verdict != "right":

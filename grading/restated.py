@@ -16,7 +16,7 @@ from typing import Any
 
 from grading.equivalence.readings import read
 from grading.equivalence.tokens import Unreadable, to_ascii
-from grading.equivalence.values import MINUS_ONE, ONE, Relation, Scalar, Tree, Value
+from grading.equivalence.values import MINUS_ONE, ONE, Relation, Scalar, Tree, Unit, Value
 from grading.equivalence.values import Sequence as Several
 
 _DELIMITED = re.compile(
@@ -41,13 +41,17 @@ _TASK = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.?!](?:\s|$)|\n\n")
-_OPERATION = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim)(?![A-Za-z])")
-_BRACES = re.compile(r"\{[^{}]*\}")  # \sum_{k=1}^{4} k = 10 is worked out
-_EXPONENT = re.compile(r"\^\s*(?:\{[^{}]*\}|\d)|(?<=\\sqrt)\s*\[\d\]")  # x^2 may be xx
+_NO_ATOM = re.compile(
+    r"\^\s*(?:\{[^{}]*\}|\d)|(?<=\\sqrt)\s*\[\d\]"  # x^2 may be xx
+    r"|\\(?:text|mathrm)\s*\{[^{}]*\}|(?<=\d)(?:\s|\\[, ])+[A-Za-z](?![A-Za-z])"  # a unit
+)
 _ATOM = re.compile(r"\d|(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 _LAST_SIDE = re.compile(r"(?<![<>!:\\])=")
 _RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq?|in|approx|equiv)(?![A-Za-z])")
 _REDUCE = re.compile(r"\b(?:simplif|reduce|lowest terms|simplest|common fraction)", re.IGNORECASE)
+_FACTOR = re.compile(
+    r"\bfactor(?:ed|i[sz])?|\bprime factor|product of (?:\w+ )*primes", re.IGNORECASE
+)
 _COMBINATIONS = re.compile(r"\bC\((\d+),\s?(\d+)\)")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]|\\text\s*\{|\}")
 _POWER = re.compile(r"\^|square|cubic|\bsq\b|\bcu\b")
@@ -59,20 +63,19 @@ def is_restated(prediction: str, question: str, golds: Sequence[str]) -> bool:
     """Whether a prediction that equals a gold is a formula of the question and no gold is.
 
     Plain numbers and names are copies only where the question says to convert, simplify, factor,
-    expand, evaluate or express them. A sum, product, integral or limit that is left unevaluated is
-    refused wherever no gold has one.
+    expand, evaluate or express them. A fraction in lowest terms and all factors of a product must
+    be given where the question asks for them.
     """
-    result = _BRACES.sub("", prediction).rpartition("=")[2]
-    if _OPERATION.search(result) and not any(map(_OPERATION.search, golds)):
-        return True
-    if not question:
-        return False
     prediction = _without_braces(to_ascii(prediction))
     results = {prediction}
     if not any(map(_RELATION.search, golds)):
         results.add(_LAST_SIDE.split(prediction)[-1])
     if _REDUCE.search(question) and any(map(_is_unreduced, results)):
         return not any(map(_is_unreduced, golds))
+    if _FACTOR.search(question) and len(golds) == 1:
+        most = _num_factors(golds[0])
+        if most > 1 and all(_num_factors(result) < most for result in results):
+            return True
     has_task = bool(_TASK.search(question))
     return any(_is_copy(result, question, golds, has_task) for result in results)
 
@@ -94,6 +97,19 @@ def _without_braces(text: str) -> str:
     return text
 
 
+def _num_factors(text: str) -> int:
+    """How many factors a product has, a power as many as its exponent; 0 where it is none."""
+    return max((_count_factors(form) for form in forms(text)), default=0)
+
+
+def _count_factors(tree: Tree) -> int:
+    kind, *parts = tree
+    if kind == "mul":
+        return sum(_count_factors(part) for part in parts if part not in (ONE, MINUS_ONE))
+    is_power = kind == "pow" and parts[1][0] == "num" and parts[1][1].denominator == 1
+    return _count_factors(parts[0]) * abs(int(parts[1][1])) if is_power else 1
+
+
 def _is_unreduced(text: str) -> bool:
     """Whether a text is a fraction or ratio that is not in lowest terms."""
     return any(_is_quotient(form) and not _is_lowest(form) for form in forms(text))
@@ -102,7 +118,9 @@ def _is_unreduced(text: str) -> bool:
 def _is_given(gold: str, question: str, result: str) -> bool:
     """Whether a gold is what was copied, or another formula of the question, as it is printed."""
     theirs = forms(gold, is_exact=True)
-    if theirs.keys() & forms(result, is_exact=True).keys():
+    ours = forms(result, is_exact=True).keys()
+    ours |= {form[:-2] for form in ours if isinstance(form[-2], Unit)}  # 500 is 500 metres
+    if theirs.keys() & ours:
         return True
     given, _ = _given(question, gold, is_exact=True)
     return any(form in given for form, plain in theirs.items() if not plain)
@@ -124,7 +142,7 @@ def _given(question: str, answer: str, is_exact: bool = False) -> tuple[set[Form
 
 def _atoms(text: str) -> frozenset[str]:
     """The digits and single letters of a text: a copy has no others."""
-    return frozenset(_ATOM.findall(_EXPONENT.sub("", to_ascii(text)))) - {"0", "1"}  # .5 and 0.50
+    return frozenset(_ATOM.findall(_NO_ATOM.sub("", to_ascii(text)))) - {"0", "1"}  # .5 and 0.50
 
 
 @functools.lru_cache(maxsize=1024)  # of a group's completions each is held against it

@@ -1,7 +1,7 @@
 """Unevaluated: whether an answer is arithmetic left to do, such as `48+24` where the gold is 72.
 
-A policy that is rewarded for it learns to write the sum and never to add. Fractions, roots, powers,
-constants and factorials are values; so is whatever the gold itself leaves as it is.
+A policy that is rewarded for it learns to write the sum and never to add. Fractions, roots, powers
+and constants are values; so is whatever the gold itself leaves as it is.
 """
 
 import re
@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from grading.equivalence.numeric import exact_value, identical
 from grading.equivalence.readings import read
-from grading.equivalence.tokens import Unreadable
+from grading.equivalence.tokens import TRIGONOMETRIC, Unreadable
 from grading.equivalence.values import (
     MINUS_ONE,
     Choice,
@@ -24,9 +24,13 @@ from grading.equivalence.values import (
 )
 from grading.equivalence.values import Sequence as Several
 
+_OPERATION = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim)(?![A-Za-z])")
+_BRACES = re.compile(r"\{[^{}]*\}")  # \sum_{k=1}^{4} k = 10 is worked out
+_KINDS = dict.fromkeys(TRIGONOMETRIC, "trigonometric") | dict.fromkeys(("ln", "log", "lg"), "log")
+_KINDS |= {name: "inverse" for name in TRIGONOMETRIC if name.startswith("arc")}
 MOST = 10**12  # a larger power stays as it is
 _SIGNS = re.compile(
-    r"[-+*/\u00d7\u00f7\u00b7\u2212(]|\\(?:times|cdot|ast|div|frac|dfrac|tfrac)(?![A-Za-z])"
+    r"[-+*/\u00d7\u00f7\u00b7\u2212(|!]|\\(?:times|cdot|ast|div|[dt]?frac|binom|arc[a-z]+|sin|cos|tan|cot|sec|csc|ln|log|[lr]floor|gcd|max|min)"
 )
 
 
@@ -35,14 +39,33 @@ def is_unevaluated(prediction: str, golds: Sequence[str]) -> bool:
 
     Only plain numbers count as worked out: where a gold is a root or has letters, any form stays.
     """
-    if not _SIGNS.search(prediction, 1):
+    result = _BRACES.sub("", prediction).rpartition("=")[2]
+    if _OPERATION.search(result) and not any(map(_OPERATION.search, golds)):
+        return True
+    if not _SIGNS.search(prediction):
         return False
     try:
-        if not any(_is_left_to_do(*one) for one in _results(prediction, False)):
-            return False
-        return all(_is_worked_out(gold) for gold in golds)
+        found = list(_results(prediction, False))
+        if any(_is_left_to_do(*one) for one in found) and all(map(_is_worked_out, golds)):
+            return True
+        functions = _functions(prediction, False)
+        return bool(functions) and not any(functions <= _functions(gold, True) for gold in golds)
     except Unreadable:
         return False
+
+
+def _functions(text: str, is_gold: bool) -> set[str]:
+    """The kinds of function that numbers in a text have; of roots and constants none.
+
+    Of a gold with letters all kinds: any form of it may be the answer.
+    """
+    kinds: set[str] = set()
+    for value, _ in _results(text, is_gold):
+        if variables(value.tree):  # letters, or i: the polar form stays
+            return {*_KINDS.values(), "function"} if is_gold else set()
+        calls = [part[1] for part in subtrees(value.tree) if part[0] == "call"]
+        kinds |= {_KINDS.get(name, "function") for name in calls if name not in ("root", "exp")}
+    return kinds
 
 
 def _results(text: str, is_gold: bool) -> Iterator[tuple[Scalar, str]]:
@@ -55,11 +78,18 @@ def _results(text: str, is_gold: bool) -> Iterator[tuple[Scalar, str]]:
         elif isinstance(value, Relation):
             if is_gold and all(map(_is_calculation, value.parts)):
                 return  # 8 \\times 14 = 112 itself is asked for
+            if any(isinstance(p, Scalar) and _is_equation_side(p.tree) for p in value.parts[:-1]):
+                return  # x^2 + y^2 = 25
             pending.append(value.parts[-1])
         elif isinstance(value, Several) and value.kind != "ratio":
             pending += value.items
         elif isinstance(value, Choice):
             pending.append(value.value)
+
+
+def _is_equation_side(tree: Tree) -> bool:
+    """Whether a side is more than a name: `x^2`, and no `x` or `f(x)`."""
+    return bool(variables(tree)) and tree[0] not in ("var", "call")
 
 
 def _is_calculation(value: Value) -> bool:

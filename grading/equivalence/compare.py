@@ -34,12 +34,18 @@ from grading.equivalence.values import (
 
 _HUNDREDTH = Fraction(1, 100)
 _ANSWERS = {word.upper(): word for word in ("yes", "no", "true", "odd", "even")}
+_SUBJECT = re.compile(
+    r"^(?:(?:this|it|the)\s+)?(?:series|integral|sequence|limit|statement|graph|function)?\s*"
+    r"(?:is|are)?\s+(?=[a-z]{4})",
+    re.IGNORECASE,
+)
 _ANSWERS["DNE"] = "doesnotexist"
 
 
 def _fold(text: str) -> str:
     """Words as compared: letters of up to four capitals stay as written (AB is not ab)."""
     text = re.sub(r"^(?:an?|the)\s+", "", text, flags=re.IGNORECASE)
+    text = _SUBJECT.sub("", text)
     text = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", text)  # June 20th
     text = re.sub(r"(?<=[A-Za-z]{3})!$", "", text)
     plain = re.sub(r"(?<!\d)[.,:\"]+(?!\d)", "", text)  # p.m. is pm, but 2.0 is not 20
@@ -210,6 +216,8 @@ class Comparison:
         several, one = (ours, theirs) if isinstance(ours, Sequence) else (theirs, ours)
         if several.kind == "based":  # the question names the base: a prediction may omit it
             return several is theirs and one.text == several.items[0].text
+        if re.fullmatch("[A-J]{2,}", one.text):  # of several options: A, B, D is ABD
+            return sorted(one.text) == sorted(item.text for item in several.items)
         if several.kind == "set" and len(several.items) == 1 and not self.depth:
             return self.same(several.items[0], one)
         is_short = several.kind == "alternatives" and len(several.items) <= MAX_FORMS

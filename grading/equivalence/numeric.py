@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from grading.equivalence.tokens import TooLarge
-from grading.equivalence.values import MINUS_ONE, ONE, Tree, subtrees, variables
+from grading.equivalence.values import MINUS_ONE, ONE, Tree, at, subtrees, variables
 
 MAX_BITS = 50_000  # of an exact integer: 2024^{4046} is a real gold, 9^{99999} is an attack
 MAX_FACTORIAL = 3_000
@@ -416,7 +416,7 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
             if positive and (is_complex or (a > 0) != (b > 0)):
                 return False
         else:  # left(p) * right(p0) = right(p) * left(p0), with the constants as trees
-            ours, theirs = ("mul", left, _at(right, first)), ("mul", right, _at(left, first))
+            ours, theirs = ("mul", left, at(right, first)), ("mul", right, at(left, first))
             if not _agree(ours, theirs, point, is_complex):
                 return False
         agreeing += 1
@@ -428,13 +428,6 @@ def _without_rounding(tree: Tree, point: dict[str, Fraction], is_complex: bool) 
     value, scale, _ = evaluate(tree, point, DIGITS, is_complex)
     is_exact = isinstance(value, Fraction)
     return value if is_exact or abs(value) > scale * context().mpf(10) ** (5 - DIGITS) else 0
-
-
-def _at(tree: Tree, point: dict[str, Fraction]) -> Tree:
-    """The tree with numbers for its variables."""
-    if tree[0] == "var" and tree[1] in point:
-        return ("num", point[tree[1]])
-    return tuple(_at(part, point) if isinstance(part, tuple) else part for part in tree)
 
 
 def difference(left: Tree, right: Tree) -> Tree:

@@ -106,6 +106,7 @@ def _reals_without(text: str, reals: Value, points: Value) -> Value | None:
 
 _NO_SOLUTION = {"no solution", "no solutions", "no real solution", "no real solutions"}
 _ALL_REALS_IN_WORDS = {"all real numbers", "all reals", "all real values"}
+_ALIGNED = ("aligned", "align", "gathered", "split")
 _MATRICES = {"pmatrix", "bmatrix", "matrix", "array", "smallmatrix", "Bmatrix"}
 
 
@@ -122,7 +123,9 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
     body = tokens[4:end]
     if name == "array" and body and body[0].text == "{":
         body = body[next((i for i, t in enumerate(body) if t.text == "}"), 0) + 1 :]
-    if name not in _MATRICES | {"vmatrix", "cases"} or end + 4 != len(tokens):
+    if name in _ALIGNED:
+        body = [token for token in body if token.text != "&"]
+    if name not in _MATRICES | {"vmatrix", "cases", *_ALIGNED} or end + 4 != len(tokens):
         return None
     lines, _ = split(body, lambda token: token.text == r"\\")
     rows = [split(line, lambda token: token.text == "&")[0] for line in lines if line]
@@ -133,7 +136,7 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
         if not all(isinstance(cell, Scalar) for cell in (factor, *cells)):
             return None
         cells = tuple(_product(factor, cell) for cell in cells)
-    if name == "cases" and len(rows[0]) == 1:
+    if name in {"cases", *_ALIGNED} and len(rows[0]) == 1:
         return Sequence(text, "list", cells)  # a system of equations
     if name == "cases":
         return Sequence(text, "cases", tuple(map(_read_case, rows)))
@@ -513,11 +516,42 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
         readings.append(measured)
     if compound := parse.read_compound(tokens):
         readings.append(compound)
+    if isinstance(first, Scalar) and (vector := _read_unit_vectors(first)):
+        readings.append(vector)
     if parameter := _PARAMETER.match(" ".join(token.text for token in tokens)):
         readings.append(read_tokens(_renamed(tokens, {parameter[2]: "\u2118"})))  # f(t) = 2t
     if is_gold:
         readings += _named_gold(tokens, readings)
     return tuple(readings)
+
+
+_UNIT_VECTORS = [
+    [f"{mark}:{letter}" for letter in "ijk"] for mark in ("mathbf", "hat", "vec", "overline")
+] + [["hat:imath", "hat:jmath", "hat:k"]]
+
+
+def _read_unit_vectors(value: Scalar) -> Sequence | None:
+    """`2\\mathbf i - \\mathbf k` as the vector (2, 0, -1); None where none is there."""
+    free = values.variables(value.tree)
+    names = next((names for names in _UNIT_VECTORS if free & {*names}), None)
+    if names is None or not all(_is_linear(term, names) for term in _terms(value.tree)):
+        return None
+    cells = []
+    for name in names:
+        point = {one: Fraction(one == name) for one in names}
+        cells.append(Scalar(f"{value.text}:{name}", values.at(value.tree, point)))
+    return Sequence(value.text, "pair", tuple(cells), ("(", ")"))
+
+
+def _terms(tree: values.Tree) -> tuple:
+    return tree[1:] if tree[0] == "add" else (tree,)
+
+
+def _is_linear(term: values.Tree, names: list[str]) -> bool:
+    """Whether a term is one unit vector times what has none."""
+    factors = [part for part in values.subtrees(term) if part[0] == "var" and part[1] in names]
+    kinds = {part[0] for part in values.subtrees(term) if values.variables(part) & {*names}}
+    return len(factors) == 1 and kinds <= {"mul", "var"}
 
 
 def _measured(relation: Relation, tokens: list[Token], is_gold: bool) -> Relation | None:

@@ -128,6 +128,10 @@ _ORDINAL = re.compile(
     r"(?<=\d)(?:\s*\^)?\s*(?:(?:\{\s*)?\\text\s*(?:\{\s*)?(?:st|nd|rd|th)(?![A-Za-z])(?:\s*\}){0,2}"
     r"|(?<=\^)\{\s*(?:st|nd|rd|th)\s*\}|(?<!\s)(?:st|nd|rd|th)(?![A-Za-z]))"
 )
+_DAY_FIRST = re.compile(
+    r"\b(\d{1,2})(?:st|nd|rd|th)?\s+((?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*)\b"
+)
+_REASON = re.compile(r"^(?:\\text\s*\{\s*)?(yes|no)\s*[,.;:\u2014].*", re.IGNORECASE | re.DOTALL)
 _APOSTROPHES = re.compile(r"(?<![\w.'])[1-9]\d{0,2}(?:'\d{3})+(?![\d'])")
 _BARE_DOLLAR = re.compile(r"(?<!\\)\$")
 
@@ -157,8 +161,11 @@ def normalise(text: str) -> str:
             text = re.sub(pattern, new, text)
         text = _COMMAND.sub(lambda match: _RENAMES.get(match[1], match[0]), text)
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\^)", r"\\times ", text)  # 3 x 10^5
+    text = _DAY_FIRST.sub(r"\2 \1", _REASON.sub(r"\1", text))
     text = re.sub(r"\bper cent(?!s)", "percent", text).removeprefix(r"\approx")
     text = _APOSTROPHES.sub(lambda match: match[0].replace("'", ""), _ORDINAL.sub("", text))
+    if "C_1" in text and "C_2" not in text and not re.search(r"C(?!_1)", text):
+        text = text.replace("C_1", "C")  # the only constant of a solution
     text = _REPEATING.sub(r"\1\\overline{\2}", " ".join(text.split()))
     while text and text[-1] in ".,;\\" and not text.endswith(("..", "\\,", "\\;", "\\\\")):
         text = text[:-1].rstrip()

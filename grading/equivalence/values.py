@@ -86,6 +86,9 @@ _CURRENCY = {
     "₦": "naira",
     "₴": "hryvnia",
     "Rs": "rupee",
+    "USD": "dollar",
+    "EUR": "euro",
+    "GBP": "sterling",
 }
 _SYMBOLS = _CURRENCY | {r"\degree": "degree", "/": "/"}
 # A letter is a unit only after a space: `5 m`, but 5m is 5 times m.
@@ -312,6 +315,13 @@ def subtrees(tree: Tree) -> list[Tree]:
 def variables(*trees: Tree) -> set[str]:
     """Names of the variables in the trees."""
     return {part[1] for tree in trees for part in subtrees(tree) if part[0] == "var"}
+
+
+def at(tree: Tree, point: dict[str, Fraction]) -> Tree:
+    """The tree with numbers for its variables."""
+    if tree[0] == "var" and tree[1] in point:
+        return ("num", point[tree[1]])
+    return tuple(at(part, point) if isinstance(part, tuple) else part for part in tree)
 
 
 @dataclass(frozen=True, slots=True)
