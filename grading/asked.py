@@ -49,20 +49,30 @@ def find_options(question: str) -> dict[str, str]:
 
 
 _BASE = re.compile(
-    r"\b(?:in|to|into)\s+base[\s-]+(\w+)|\bbase\b(?!.*\b(?:in|to)\s+base)", re.I | re.S
+    r"\b(?:in|to|into)\s+(?:base[\s-]+(\w+)|(binary|octal|decimal|hexadecimal)\b)|\bbase\b(?!.*\b(?:in|to)\s+base)",
+    re.I | re.S,
 )
+
+
+_BASES = {"binary": "2", "octal": "8", "decimal": "10", "hexadecimal": "16"}
 
 
 def _asked_base(question: str) -> str | None:
     """The base that an answer is to be written in, None where the question is not about bases."""
     if not (found := _BASE.search(question)):
         return None
-    return found[1] or "10"
+    return _BASES[(found[2] or "decimal").lower()] if found[1] is None else found[1]
 
 
 _UNIT = re.compile(
     r"\bhow many (?:more |fewer |total |whole |full )?([a-z]+)|\b(?:in|of) ([a-z]+)\s*(?=[?.,)]|$)",
     re.IGNORECASE,
+)
+_SCALE = re.compile(
+    r"\bhow many ((?:pair|dozen|couple|hundred|thousand|million|billion)s?)\b", re.I
+)
+_IS_PERCENT = re.compile(
+    r"%|percent|per cent|\bprobab|\bchance|\brate\b|\binterest\b", re.IGNORECASE
 )
 _IS_QUANTITY = re.compile(r"[A-Za-z$]{2}|\$|[a-zA-Z]\s*\}?\s*$")
 
@@ -85,6 +95,9 @@ def golds_as_asked(golds: Sequence[str], question: str, prediction: str) -> list
     options, base, unit = find_options(question), _asked_base(question), _asked_unit(question)
     both = [f"{gold}_{{{base}}}" for gold in golds if base and gold.strip().isalnum()]
     both += [rf"{gold} \text{{ {unit}}}" for gold in golds if unit and _is_plain_number(gold)]
+    scale = _SCALE.search(question)
+    if scale and scale[1].rstrip("s") in prediction:
+        both += [rf"{gold} \text{{ {scale[1]}}}" for gold in golds if _is_plain_number(gold)]
     for gold in golds if options else ():
         letter = option_letter(gold)
         if letter in options:
@@ -103,10 +116,15 @@ def _is_plain_number(text: str) -> bool:
 def contradicts(prediction: str, golds: Sequence[str], question: str) -> bool:
     """Whether a prediction says that an option or unit is another than the question says.
 
-    `(B) 13` where the question has `(B) 12`, and 12 months where it asks for years.
+    `(B) 13` where the question has `(B) 12`, 12 months where it asks for years, 8% where neither
+    the question nor a gold is about per cent.
     """
     try:
-        return _is_other_option(prediction, question) or _is_other_unit(prediction, golds, question)
+        return (
+            _is_other_option(prediction, question)
+            or _is_other_unit(prediction, golds, question)
+            or _is_stray_percent(prediction, golds, question)
+        )
     except Unreadable:
         return False
 
@@ -128,6 +146,15 @@ def _is_other_unit(prediction: str, golds: Sequence[str], question: str) -> bool
     if not any(_is_convertible(one, asked[0]) for one in units):
         return False
     return not any(is_same_value(prediction, gold) for gold in golds if not _is_plain_number(gold))
+
+
+def _is_stray_percent(prediction: str, golds: Sequence[str], question: str) -> bool:
+    if "%" not in prediction or _IS_PERCENT.search(question) or any("%" in gold for gold in golds):
+        return False
+    value = read(prediction, False)[0]
+    if not isinstance(value, Scalar) or not value.percent:
+        return False
+    return any(is_same_value(prediction.replace("\\%", "").replace("%", ""), one) for one in golds)
 
 
 def _is_convertible(unit: Unit, asked: Unit) -> bool:

@@ -164,8 +164,8 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 _DENIED_AFTER = re.compile(
-    r"[\s.,;:?\u2014-]*(?:(?:but|and|however|although|though|yet|no)\b[\s,]*)*"
-    r"(?:(?:this|that|it|which|the\s+answer)\s+)?"
+    r"[\s.,;:?\u2014-]*(?:(?:but|and|however|although|though|yet|no|wait|oops|sorry)\b[\s,]*)*"
+    r"(?:(?:(?:this|that|it|which|the)\s+)?(?:(?:box|answer|result|value)\s+)?)"
     r"(?:(?:is|are|was|would\s+be|seems|has\s+to\s+be|must\s+be)\s+"
     rf"(?:(?:\w+ly|just|also|however|of\s+course|the|an?)\s+)*(?:{_IS_FALSE}\b"
     r"|not\s*(?=[.,;!]|$)|not\s+(?:(?:the|what|a|final)\s+)*(?:correct|right|answer|true|so|total|result|value|case|it|number|solution|one)\b)"

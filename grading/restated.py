@@ -16,7 +16,17 @@ from typing import Any
 
 from grading.equivalence.readings import read
 from grading.equivalence.tokens import Unreadable, to_ascii
-from grading.equivalence.values import MINUS_ONE, ONE, Relation, Scalar, Tree, Unit, Value
+from grading.equivalence.values import (
+    MINUS_ONE,
+    ONE,
+    Relation,
+    Scalar,
+    Tree,
+    Unit,
+    Value,
+    subtrees,
+    variables,
+)
 from grading.equivalence.values import Sequence as Several
 
 _DELIMITED = re.compile(
@@ -49,6 +59,7 @@ _ATOM = re.compile(r"\d|(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 _LAST_SIDE = re.compile(r"(?<![<>!:\\])=")
 _RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq?|in|approx|equiv)(?![A-Za-z])")
 _REDUCE = re.compile(r"\b(?:simplif|reduce|lowest terms|simplest|common fraction)", re.IGNORECASE)
+_SIMPLIFY = re.compile(r"\bsimplif", re.IGNORECASE)
 _FACTOR = re.compile(
     r"\bfactor(?:ed|i[sz])?|\bprime factor|product of (?:\w+ )*primes", re.IGNORECASE
 )
@@ -72,6 +83,10 @@ def is_restated(prediction: str, question: str, golds: Sequence[str]) -> bool:
         results.add(_LAST_SIDE.split(prediction)[-1])
     if _REDUCE.search(question) and any(map(_is_unreduced, results)):
         return not any(map(_is_unreduced, golds))
+    if _SIMPLIFY.search(question) and golds:
+        fewest = min(map(_num_divisions, golds))
+        if all(_num_divisions(result) > fewest for result in results):
+            return True
     if _FACTOR.search(question) and len(golds) == 1:
         most = _num_factors(golds[0])
         if most > 1 and all(_num_factors(result) < most for result in results):
@@ -95,6 +110,17 @@ def _without_braces(text: str) -> str:
     while text.startswith("{") and text.endswith("}") and "{" not in text[1:-1].partition("}")[0]:
         text = text[1:-1].strip()
     return text
+
+
+def _num_divisions(text: str) -> int:
+    """How many divisions by letters a text has: `(x^2-9)/(x-3)` is still to be simplified."""
+    trees = [part for form in forms(text, is_exact=True) for part in _trees(form)]
+    return sum(one[0] == "pow" and one[2] == MINUS_ONE and bool(variables(one[1])) for one in trees)
+
+
+def _trees(form: Form) -> list[Tree]:
+    is_tree = form[0] in ("add", "mul", "pow", "call")
+    return [part for part in subtrees(form) if isinstance(part[0], str)] if is_tree else []
 
 
 def _num_factors(text: str) -> int:

@@ -37,7 +37,7 @@ _SIGNS = re.compile(
 def is_unevaluated(prediction: str, golds: Sequence[str]) -> bool:
     """Whether a prediction that equals a gold has sums or products to work out and no gold has.
 
-    Only plain numbers count as worked out: where a gold is a root or has letters, any form stays.
+    Where a gold has letters, any form stays.
     """
     result = _BRACES.sub("", prediction).rpartition("=")[2]
     if _OPERATION.search(result) and not any(map(_OPERATION.search, golds)):
@@ -97,10 +97,10 @@ def _is_calculation(value: Value) -> bool:
 
 
 def _is_worked_out(gold: str) -> bool:
-    """Whether a gold is plain numbers: no roots or letters, no arithmetic."""
+    """Whether a gold is numbers without arithmetic and letters."""
     found = list(_results(gold, True))
-    return bool(found) and all(_is_rational(one.tree) and not _is_left_to_do(*both)
-        for both in found for one in both[:1])  # fmt: skip
+    is_done = [not (variables(one.tree) or _is_left_to_do(one, text)) for one, text in found]
+    return bool(found) and all(is_done)
 
 
 def _is_rational(tree: Tree) -> bool:

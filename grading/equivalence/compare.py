@@ -301,6 +301,9 @@ class Comparison:
                 return False
             if result := self.result_of(ours):
                 return self.same(result, theirs)
+            is_decimal = ours.ops[-1] == r"\approx" and self.value_of(ours) is not None
+            if is_decimal and self.same(ours.parts[-1], theirs):
+                return True  # \\pi \\approx 3.142
         relation, other = (ours, theirs) if isinstance(ours, Relation) else (theirs, ours)
         heads, num_items = relation.parts[:-1], len(getattr(other, "items", ()))
         if len(heads) == num_items > 1 and set(relation.ops) == {"="} and all(map(is_label, heads)):
@@ -562,6 +565,8 @@ def num_listed(gold: str) -> int:
         value = read(gold, True)[0] if len(gold) <= MAX_CHARS else None
     except TooLarge:
         return 1
+    if isinstance(value, Relation):
+        value = value.parts[-1]  # y = \\pm 2x
     is_set = isinstance(value, Sequence) and value.kind == "set"
     return len(value.items) if is_set or is_several(value) else 1
 

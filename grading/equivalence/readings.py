@@ -265,7 +265,7 @@ def _braced(tokens: list[Token]) -> str:
 
 _SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
 _SET_NAME = re.compile(r"\\[a-z]+|[{}]")  # what is around it
-_CONDITION = re.compile(r"\\forall|(?:for|if|when|where)\b.*", re.IGNORECASE)
+_CONDITION = re.compile(r"\\forall|(?:for|if|when|where|with)\b.*", re.IGNORECASE)
 _GENERAL = re.compile(r"\\forall|for (?:all|every|any|each)\b.*|where\b.*", re.IGNORECASE)
 _CASE = re.compile(r"\b(?:if|when)\b", re.IGNORECASE)
 _RESTRICTIONS = {"<", ">", r"\le", r"\ge", r"\ne", r"\equiv"}

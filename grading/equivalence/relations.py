@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from grading.equivalence.numeric import difference, exact_value, is_number, proportional
-from grading.equivalence.tokens import TRIGONOMETRIC, TooLarge
+from grading.equivalence.tokens import TRIGONOMETRIC, TooLarge, wraps
 from grading.equivalence.values import (
     INFINITY,
     INVERSE,
@@ -32,7 +32,10 @@ def is_label(value: Value) -> bool:
         return value not in (INFINITY, MINUS_INFINITY) and not is_condition
     if isinstance(value, Sequence):
         return value.kind in ("pair", "ratio") and all(map(is_label, value.items))
-    if isinstance(value, Opaque):  # P(A \\cap B)
+    if isinstance(value, Opaque):  # P(A \\cap B), P(X = 8)
+        is_name = bool(value.tokens) and value.tokens[0].kind in ("word", "call")
+        if is_name and len(value.tokens[0].text) == 1 and wraps([*value.tokens[1:]]):
+            return True
         kinds = {token.kind for token in value.tokens if token.text not in _IN_NAMES}
         return kinds <= {"word", "text", "call"} and not kinds <= {"text"}
     if not isinstance(value, Scalar) or value.unit or value.percent:
@@ -246,8 +249,9 @@ def _kind_of_name(label: Value) -> str | None:
 
 def by_label(values: Sequence) -> Sequence:
     """The items in the order of their labels where each has one of its own, as tuples have them."""
-    if len(labels(values) - {None}) != len(values.items):
-        return values
+    found = labels(values) - {None}
+    if len(found) != len(values.items) or any(name.startswith("\\") for name in found):
+        return values  # (r, \\theta) has an order of its own
     return replace(values, items=tuple(sorted(values.items, key=plain_label)))
 
 

@@ -263,7 +263,7 @@ A, B
 """
 SAYS = dict(line.split(" ->") for line in EQUATIONS.strip().split("\n"))
 SAYS |= {line: line for line in VALUES.strip().split("\n")} | {"": "", " ": ""}
-SAYS |= {r"\{0\}": "0", r"\{x\}": "x", "0!": "1", "x^0": "1", "1^x": "1"}
+SAYS |= {"0^0": "", r"\{0\}": "0", r"\{x\}": "x", "0!": "1", "x^0": "1", "1^x": "1"}
 SAYS |= {r"\sqrt{0}": "0", r"\lim_{x\to 0}x": "0", r"\sum_{k=1}^{0}k": "0", r"\int_0^0 x\,dx": "0"}
 # Minutes each against all golds: numbers near zero are computed to more and more places.
 HEAVY = {r"\sin\pi=0", r"e^{i\pi}+1=0"}
@@ -295,6 +295,8 @@ READ = {
     ("(0,0)", "O(0, 0)"),
     # The question asks for one digit in the base that it names.
     *((one, two) for one in ONES for two in ("1_6", "1_7")),
+    # The letter of the option and its value, without a mark between them.
+    ("B", r"\text{B 1}"),
     # Two options; the gold is of a question with several correct ones.
     *((one, r"\text{A, B}") for one in ("A, B", r"\text{A or B}")),
     # An answer in words, with a capital or without; a line, turned round.
@@ -316,18 +318,18 @@ def plain(text: str) -> str:
     text = re.sub(r"\\(?:text|textbf|mathrm)(\{(?:[^{}]|\{[^{}]*\})*\})", r"\1", text)
     text = re.sub(r"^\{([^{}]*)\}(?!$)", r"\1", text)
     text = re.sub(r"\^\{\\circ\}", r"^\\circ", text).replace(r"\dfrac", r"\frac")
-    return re.sub(r"^\{(.*)\}$", r"\1", text).strip(".")
+    return re.sub(r"^\{(.*)\}$", r"\1", text).rstrip(".")
 
 
 def option(text: str) -> str | None:
     """The letter of a multiple-choice option, with or without its value."""
-    found = re.match(r"\(?\{?([A-E])\}?(?:[).:}]|[\d ]|$)", plain(text))
+    found = re.match(r"\(?\{?([A-E])\}?(?:[).:}]|$)", plain(text))
     return found and found[1]
 
 
 NAME = r"(?:\\[a-z]+|[A-Za-z])(?:_\{?\w+\}?)?(?:\([a-z](?:,[a-z])*\))?(?:_\{[a-z]+\})?"
 NAMES = re.compile(rf"(?:(?:{NAME}|[A-Z]{{2}}|\\frac\{{[A-Z]+\}}\{{[A-Z]+\}}|\|[A-Z]+\|)=)+")
-LEAD = re.compile(r"\{?\(?\{?[A-E]\}?[).:]\}?(?=.)|\{?B(?=1)|\\\$")
+LEAD = re.compile(r"\{?\(?\{?[A-E]\}?[).:]\}?(?=.)|\\\$")
 UNIT = re.compile(r"(?<=[\d}])\{?\(?[a-z]{2,}\)?[}.,]*$")
 
 
@@ -338,16 +340,18 @@ def bare(text: str) -> str:
 
 
 NUMBER = re.compile(r"([-+]?)(\d{1,3}(?:,\d{3})+|\d*)(\.\d+)?(\\?%|\^\\circ)?")
-FRACTION = re.compile(r"([-+]?)(?:\\frac\{?(\d+?)\}?\{?(\d+)\}?|(\d+)/(\d+))")
+FRACTION = re.compile(r"([-+]?)(\d*)(?:\\frac\{?(\d+?)\}?\{?(\d+)\}?|(?<!\d)(\d+)/(\d+))")
+NO_VALUE = re.compile(r"\d\\frac|\d{9}|(?<![\\A-Za-z])[a-z]{2}")  # 2\frac{1}{2}, 0 or 1
 
 
 def number(text: str) -> Fraction | None:
     """The value of an integer, decimal, fraction or percentage; degrees count as a unit."""
     text = bare(text)
     if found := FRACTION.fullmatch(text):
-        sign, *parts = found.groups()
+        sign, whole, *parts = found.groups()
         top, bottom = map(int, filter(None, parts))
-        return Fraction(-top if sign == "-" else top, bottom) if bottom else None
+        value = int(whole or 0) + Fraction(top, bottom) if bottom else None
+        return -value if value and sign == "-" else value
     found = NUMBER.fullmatch(text)
     if not found or not (found[2] or found[3]):
         return None
@@ -431,9 +435,7 @@ def expression(text: str) -> sympy.Expr | None:
     """A short value as sympy has it, None for what is none."""
     text = bare(text)
     try:
-        return (
-            Reader(text).whole() if len(text) <= SHORT and not re.search(r"\d{9}", text) else None
-        )
+        return None if len(text) > SHORT or NO_VALUE.search(text) else Reader(text).whole()
     except ValueError:
         return None
 
@@ -470,6 +472,9 @@ def is_confirmed(answer: str, gold: str) -> bool:
         ("1", "11", False),
         ("1", "1,1", False),
         ("1", r"1+\frac{1}{2^{20}}", False),
+        ("1", r"2\frac{1}{2}", False),
+        ("-1", r"0 \text{ or } -1", False),
+        ("2", ".2", False),
         ("1", "2x+y-1=0", False),
         ("0", "x + y + z = 0", False),
         ("0", "10", False),
