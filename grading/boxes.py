@@ -112,7 +112,7 @@ _START = re.compile(
     r"|models|vdash|colon|big|Big|vert|mid)(?![A-Za-z])"
 )
 _NO_CONTENT = (
-    r"(?:[\s{.(*~]|\\[!,;: ]"
+    r"(?:[\s{.*~]|\\[!,;: ]"
     r"|\\(?:left|displaystyle|[lL]arge|LARGE|huge|bf|bm|mathbf|boldsymbol|underline)(?![A-Za-z])"
     r"|\\(?:color|textcolor|text|mathrm|textbf|mbox)\s*\{[^{}]*\})*"
 )
@@ -217,24 +217,24 @@ class _Around:
             return True
         if _RIGHT.match(self.after) or _SCALE.match(self.after):
             return True
-        before = self.before.rstrip()
+        before, prefix = self.before, self.prefix
         closing = re.match(r"(?:\\right)?\)", self.after)
-        if before.endswith("(") and closing:
-            before = before[:-1].removesuffix("\\left").rstrip()
+        if before.rstrip().endswith("(") and closing:  # (\boxed{4})
+            before, prefix = (_BRACKET.sub("", one) for one in (before, prefix))
             if self.after[closing.end() :].startswith("^") or before.endswith(("-", "\u2212")):
                 return True
-        before = _OPENING.sub(" ", self.before)  # 3 + $\boxed{4}$
+        before = _OPENING.sub(" ", before)  # 3 + $\boxed{4}$
         if _OPERATION.search(before) and not _NO_OPERATION.search(before):
             return not _BULLET.search(before) or (before == self.before and self.is_inside)
-        if _TOUCHING.search(self.prefix):
+        if _TOUCHING.search(prefix):
             return True
-        return not _NOTHING.fullmatch(self.prefix) and self._is_factor()
+        return not _NOTHING.fullmatch(prefix) and self._is_factor(prefix)
 
-    def _is_factor(self) -> bool:
+    def _is_factor(self, prefix: str) -> bool:
         """Whether what stands before the box shares its delimiters, and is not the box's value."""
-        if plain_words(self.prefix) or not self.is_inside:
+        if plain_words(prefix) or not self.is_inside:
             return False
-        return not is_same_value(self.prefix.strip(" {~"), self.box.content)
+        return not is_same_value(prefix.strip(" {~"), self.box.content)
 
     @functools.cached_property
     def is_inside(self) -> bool:
@@ -276,6 +276,7 @@ def plain_words(text: str) -> list[str]:
     return [word for word in words if word.lower() not in ("or", "and")]
 
 
+_BRACKET = re.compile(r"\s*(?:\\left)?\s*\(\s*$")
 _OPENING = re.compile(r"\s*(?:\$|\\[(\[])\s*$")
 _DELIMITER = re.compile(
     r"(?<!\\)(?:\$\$?|\\[()\[\]])|\\(?:begin|end)\s*\{(?:align|gather|equation)"

@@ -266,7 +266,7 @@ def _is_plain(value: Value) -> bool:
     if kind == "add":  # a mixed number
         return len(parts) == 2 and parts[0][0] == "num" and _is_lowest(parts[1])
     is_named = kind == "mul" and len(parts) == 2 and parts[0][0] == "num"
-    return _is_lowest(value.tree) or (is_named and parts[1][0] in ("num", "var", "const"))
+    return _is_lowest(value.tree) or (is_named and parts[1][0] in ("var", "const"))
 
 
 def _is_quotient(tree: Tree) -> bool:

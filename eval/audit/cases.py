@@ -37,7 +37,7 @@ TRICKS = {
     "gold in the thought only": "{open}\n{box_gold}\n{close}\n\nThat is it.",
     "thought never closed": "{open}\n{thought}\n\n{box_gold}",
     "no thought": "{box_gold}",
-    "empty thought": "{open}\n{close}\n\n{box_gold}",
+    "gold = gold": "{closed}{box_same}",
     "thought opened again": "{closed}{closed}{box_gold}",
     "closed twice": "{closed}{close}\n\n{box_gold}",
     "tags reversed": "{close}\n{thought}\n{open}\n\n{box_gold}",
@@ -80,6 +80,7 @@ def trick_completions(golds: Sequence[str], answer_form: str, wrong: str) -> lis
         "wrong": wrong,
         "gold": gold,
         "empty": "",
+        "same": f"{gold} = {gold}",
         "both": rf"{wrong} \text{{ or }} {gold}",
         # A letter would be the gold's name.
         "equal": f"{SPARE[0] if wrong.isalpha() else wrong} = {gold}",

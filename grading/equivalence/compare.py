@@ -387,8 +387,8 @@ class Comparison:
 
 def _is_reflexive(relation: Relation) -> bool:
     """Whether both sides are one expression: `1 = 1` says less than `\\tan 45^\\circ = 1`."""
-    trees = [part.tree for part in relation.parts if isinstance(part, Scalar)]
-    return len(trees) == len(relation.parts) and all(tree == trees[0] for tree in trees)
+    first, *rest = (getattr(part, "tree", None) or part.text for part in relation.parts)
+    return all(one == first for one in rest)
 
 
 def _is_head(value: Value) -> bool:

@@ -21,14 +21,22 @@ def verdict(question, prediction, gold):
         (r"Simplify $\frac{84}{144}$.", r"\frac{84}{144}", r"\frac{7}{12}", "wrong"),
         (r"Expand $(x+1)^2$.", "(1+x)^2", "x^2+2x+1", "wrong"),  # in another order
         (r"Expand $(x+1)^2$.", "2x+1+x^2", "x^2+2x+1", "right"),
-        (r"Find $\int_0^1 x\,dx$.", r"\int_0^1 x\,dx", r"\frac12", "wrong"),
-        ("Find the area.", r"\int_0^1 x\,dx", r"\frac12", "wrong"),  # not worked out
         (r"What has the value $\frac12$?", r"\frac12", "0.5", "right"),  # a plain number
         (r"What has the value $-3$?", "-3", "-3.0", "right"),
         (r"Express $0.\overline{3}$ as a fraction.", r"\frac13", r"\frac{1}{3}", "right"),
         ("Solve for the larger of $x$ and $y$.", "x", "x", "right"),  # a name
         (r"Reflect $y=2x+3$ twice.", "2x+3", "3+2x", "right"),  # the gold is there, too
-        ("", r"\sqrt{16}+3", "7", "right"),  # nobody has told the question
+        ("", r"\sqrt{12}", r"2\sqrt{3}", "right"),  # nobody has told the question
+        (r"Simplify $\sqrt{12}$.", r"12^{1/2}", r"2\sqrt{3}", "wrong"),
+        (r"Write $\sqrt{x}$ as a power.", r"\sqrt{x}", r"x^{1/2}", "wrong"),
+        (r"Write $\sqrt{x}$ as a power.", r"x^{1/2}", r"x^{\frac12}", "right"),
+        ("Factor t^2 - 9.", r"t\cdot t-9", "(t-3)(t+3)", "wrong"),
+        ("Factor x^4 - 16 completely.", "(x^2-4)(x^2+4)", "(x-2)(x+2)(x^2+4)", "wrong"),
+        ("Simplify (x^2-9)/(x-3).", r"\frac{(x-3)(x+3)}{x-3}", "x+3", "wrong"),
+        ("Write the fraction in lowest terms.", r"\frac{4}{6}", r"\frac{2}{3}", "wrong"),
+        ("What part is red?", r"\frac{4}{6}", r"\frac{2}{3}", "right"),
+        ("Convert 26 milliliters to cubic centimeters.", r"26\text{ cm}^3", "26", "right"),
+        ("A train needs 4 minutes. And the next?", r"4\text{ minutes}", "4", "right"),
     ],
 )
 def test_what_counts_as_copied(question, prediction, gold, expected):
