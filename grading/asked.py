@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from grading.equivalence.compare import compare, is_same_value
 from grading.equivalence.readings import read
@@ -28,7 +29,7 @@ def option_letter(text: str) -> str | None:
     return match[1].upper() if match else None
 
 
-@functools.lru_cache(maxsize=1024)  # of a group's completions each asks for them
+@functools.lru_cache(maxsize=1024)
 def find_options(question: str) -> dict[str, str]:
     """{letter: text} of the options in a question, which must be A, B, C, … in this order."""
     options: dict[str, str] = {}
@@ -61,28 +62,41 @@ def _asked_base(question: str) -> str | None:
     """The base that an answer is to be written in, None where the question is not about bases."""
     if not (found := _BASE.search(question)):
         return None
-    return _BASES[(found[2] or "decimal").lower()] if found[1] is None else found[1]
+    return _BASES[found[2] or "decimal"] if found[1] is None else found[1]
 
 
 _UNIT = re.compile(
-    r"\bhow many (?:more |fewer |total |whole |full )?([a-z]+)|\b(?:in|of) ([a-z]+)\s*(?=[?.,)]|$)",
-    re.IGNORECASE,
+    r"\bhow many (?:more |fewer |total |whole |full )?([a-z]+)|\b(?:in|of) ([a-z]+)\s*(?=[?.,)]|$)"
 )
-_SCALE = re.compile(
-    r"\bhow many ((?:pair|dozen|couple|hundred|thousand|million|billion)s?)\b", re.I
-)
-_IS_PERCENT = re.compile(
-    r"%|percent|per cent|\bprobab|\bchance|\brate\b|\binterest\b", re.IGNORECASE
-)
+_SCALES = {"pair", "dozen", "couple", "hundred", "thousand", "million", "billion"}
+_PERCENT = re.compile(r"%|percent|per cent|\bprobab|\bchance|\brate\b|\binterest\b")
 _IS_QUANTITY = re.compile(r"[A-Za-z$]{2}|\$|[a-zA-Z]\s*\}?\s*$")
 
 
-@functools.lru_cache(maxsize=1024)
-def _asked_unit(question: str) -> str | None:
-    """The one measure that a question asks for: `how many minutes`, `in cents?`."""
-    found = [match[1] or match[2] for match in _UNIT.finditer(question)]
-    words = {word.lower() for word in found if len(word) > 2 and is_measure(word)}
-    return words.pop() if len(words) == 1 else None
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a question says about its answer; `unit` is a measure, `scale` a word such as pairs."""
+
+    options: dict[str, str]
+    base: str | None
+    unit: str | None
+    scale: str | None
+    is_percent: bool
+
+
+@functools.lru_cache(maxsize=1024)  # of a group's completions each asks for it
+def _read_question(question: str) -> Asked:
+    lowered = question.lower()
+    found = [match[1] or match[2] for match in _UNIT.finditer(lowered)]
+    units = {word for word in found if len(word) > 2 and is_measure(word)}
+    scales = {word for word in found if word.removesuffix("s") in _SCALES}
+    return Asked(
+        options=find_options(question),
+        base=_asked_base(lowered),
+        unit=units.pop() if len(units) == 1 else None,
+        scale=scales.pop() if len(scales) == 1 else None,
+        is_percent=bool(_PERCENT.search(lowered)),
+    )
 
 
 def golds_as_asked(golds: Sequence[str], question: str, prediction: str) -> list[str]:
@@ -92,24 +106,24 @@ def golds_as_asked(golds: Sequence[str], question: str, prediction: str) -> list
     """
     if not question:
         return [*golds]
-    options, base, unit = find_options(question), _asked_base(question), _asked_unit(question)
-    both = [f"{gold}_{{{base}}}" for gold in golds if base and gold.strip().isalnum()]
-    both += [rf"{gold} \text{{ {unit}}}" for gold in golds if unit and _is_plain_number(gold)]
-    scale = _SCALE.search(question)
-    if scale and scale[1].rstrip("s") in prediction:
-        both += [rf"{gold} \text{{ {scale[1]}}}" for gold in golds if _is_plain_number(gold)]
+    asked = _read_question(question)
+    options, scale = asked.options, asked.scale or ""
+    is_scaled = scale and scale.removesuffix("s") in prediction
+    units = [one for one in (asked.unit, scale if is_scaled else None) if one]
+    more = [rf"{gold} \text{{ {unit}}}" for unit in units for gold in golds if is_plain(gold)]
+    if asked.base:
+        more += [f"{gold}_{{{asked.base}}}" for gold in golds if gold.strip().isalnum()]
     for gold in golds if options else ():
-        letter = option_letter(gold)
+        letter, named = option_letter(gold), option_letter(prediction)
         if letter in options:
-            both.append(f"({letter}) {options[letter]}")
-        elif letter is None:
-            named = option_letter(prediction)
-            if named in options and is_same_value(options[named], gold):
-                both.append(f"({named}) {gold}")
-    return [*golds, *both]
+            more.append(f"({letter}) {options[letter]}")
+        elif letter is None and named in options and is_same_value(options[named], gold):
+            more.append(f"({named}) {gold}")
+    return [*golds, *more]
 
 
-def _is_plain_number(text: str) -> bool:
+def is_plain(text: str) -> bool:
+    """Whether a text is an integer or a decimal and nothing more."""
     return text.strip().replace(".", "", 1).replace(",", "").isdecimal()
 
 
@@ -119,37 +133,37 @@ def contradicts(prediction: str, golds: Sequence[str], question: str) -> bool:
     `(B) 13` where the question has `(B) 12`, 12 months where it asks for years, 8% where neither
     the question nor a gold is about per cent.
     """
+    asked = _read_question(question)
     try:
         return (
-            _is_other_option(prediction, question)
-            or _is_other_unit(prediction, golds, question)
-            or _is_stray_percent(prediction, golds, question)
+            _is_other_option(prediction, asked.options)
+            or _is_other_unit(prediction, golds, asked.unit)
+            or (not asked.is_percent and _is_stray_percent(prediction, golds))
         )
     except Unreadable:
         return False
 
 
-def _is_other_option(prediction: str, question: str) -> bool:
-    options = find_options(question) if "(" in prediction or "." in prediction else {}
+def _is_other_option(prediction: str, options: dict[str, str]) -> bool:
     choice = read(prediction, False)[0] if options else None
     if not isinstance(choice, Choice) or choice.value is None or choice.letter not in options:
         return False
     return compare(choice.value.text, options[choice.letter]) is False
 
 
-def _is_other_unit(prediction: str, golds: Sequence[str], question: str) -> bool:
-    unit = _asked_unit(question) if _IS_QUANTITY.search(prediction) else None
-    asked = read_unit([Token("word", unit)]) if unit else None
+def _is_other_unit(prediction: str, golds: Sequence[str], unit: str | None) -> bool:
+    is_quantity = unit and _IS_QUANTITY.search(prediction)
+    asked = read_unit([Token("word", unit)]) if unit and is_quantity else None
     if not asked:
         return False
     units = [one.unit for one in read(prediction, False) if isinstance(one, Scalar) and one.unit]
     if not any(_is_convertible(one, asked[0]) for one in units):
         return False
-    return not any(is_same_value(prediction, gold) for gold in golds if not _is_plain_number(gold))
+    return not any(is_same_value(prediction, gold) for gold in golds if not is_plain(gold))
 
 
-def _is_stray_percent(prediction: str, golds: Sequence[str], question: str) -> bool:
-    if "%" not in prediction or _IS_PERCENT.search(question) or any("%" in gold for gold in golds):
+def _is_stray_percent(prediction: str, golds: Sequence[str]) -> bool:
+    if "%" not in prediction or any("%" in gold for gold in golds):
         return False
     value = read(prediction, False)[0]
     if not isinstance(value, Scalar) or not value.percent:

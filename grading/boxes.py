@@ -9,10 +9,12 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from grading.denial import is_denied
 from grading.equivalence.compare import is_same_value
 from grading.equivalence.values import is_measure
 
 MAX_AROUND = 80  # characters on either side of a box that are looked at
+MAX_BEFORE = 200  # characters before the first box in which a group around it may open
 MAX_ENCLOSING = 4  # groups around a box that are looked at
 
 
@@ -47,7 +49,7 @@ def find_answers(text: str, question: str = "") -> list[str]:
     for box in scan(text):
         around = _Around(text, box)
         is_part = around.is_part() or (_LETTER.match(around.after) and not is_coefficient)
-        has_answer = has_answer or not (is_part or around.is_denied())
+        has_answer = has_answer or not (is_part or is_denied(around.before, around.after))
         found.append(_signed(around.sign(), box.content) + around.unit())
     return found if has_answer else []
 
@@ -70,14 +72,18 @@ def scan(text: str) -> list[Box]:
     around: dict[int, list[int]] = {}
     # One pass: matching each box on its own takes quadratic time on "\\boxed{" repeated.
     # An escaped \{ or \} is a printed brace and does not count.
-    first = text.find("\\boxed")
-    for token in _GROUP.finditer(text, max(0, text.rfind("\n\n", 0, first))) if first >= 0 else ():
+    first, last = text.find("\\boxed"), text.rfind("\\boxed")
+    if first < 0:
+        return []
+    for token in _GROUP.finditer(text, max(0, first - MAX_BEFORE)):
         if token[0].endswith("{") and token[0] != "\\{":
             if token[0] != "{":
                 around[token.start()] = opened[-MAX_ENCLOSING:]
             opened.append(token.end() - 1)
         elif token[0] == "}" and opened:
             closes[opened.pop()] = token.start()
+            if not opened and token.start() > last:
+                break
     boxes, end = [], 0
     for start, groups in around.items():
         brace = text.index("{", start)
@@ -144,45 +150,6 @@ _SCALE = re.compile(
     r"(?:(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
     r"|(?:ten|hundred|thousand|million)ths?(?![A-Za-z])|[\u4e07\u4ebf])"
 )
-# Words around a box that deny what it holds, or make something else of it; see `_words`.
-_NO = r"(?:(?:can|could|would|should|must|may|do|does|is|are|was)\s*(?:not|n't)|\bnot|n't|\bnever|\bno\s+longer)"
-_IS_FALSE = r"(?:wrong|incorrect|false|untrue|mistaken|impossible|a\s+(?:mistake|lie)|an\s+error)"
-_SAY = (
-    r"(?:say|answer|think|claim|conclude|assume|write|believe|give|agree|accept|suppose|guess)s?\b"
-)
-_DENIED = re.compile(
-    rf"(?:{_NO}|\b(?:no\s+es|pas|nicht)|не\b|不是|并非|不等于|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)\s*"
-    r"(?:(?:possibly|really|actually|likely|simply|equal\s+to|equals?|be|been|the\s+answer|is)\b\s*)*$"
-    r"|\b(?<!-)(?:twice|double|triple|half(?:\s+of)?|minus|negative|except|different\s+from"
-    r"|square\s+of|anything\s+but|rather\s+than|instead\s+of|(?<!none )other\s+than|neither(?:\s+\S+\s+nor)?)\s*$"
-    rf"|\b(?:{_IS_FALSE}|not\s+(?:true|correct|right|the\s+case))\s+"
-    rf"(?:that|(?:to|if\s+you)\s+{_SAY})[^.;,!?\n]*$"
-    rf"|(?:{_NO}|\bnobody(?:\s+should)?|\bno\s+one(?:\s+should)?|\bno\s+way)\s+(?:that|{_SAY})"
-    r"[^.;,!?\n]*$"
-    r"|\bby\s+no\s+means\b[^.;,!?\n]*$|\b(?:wrong|incorrect|false|mistaken)\s+"
-    r"(?:answer|result|value)\s*(?:(?:is|would\s+be|of|was|:|=)\s*)*$",
-    re.IGNORECASE,
-)
-_DENIED_AFTER = re.compile(
-    r"[\s.,;:?\u2014-]*(?:(?:but|and|however|although|though|yet|no|wait|oops|sorry)\b[\s,]*)*"
-    r"(?:(?:(?:this|that|it|which|the)\s+)?(?:(?:box|answer|result|value)\s+)?)"
-    r"(?:(?:is|are|was|would\s+be|seems|has\s+to\s+be|must\s+be)\s+"
-    rf"(?:(?:\w+ly|just|also|however|of\s+course|the|an?)\s+)*(?:{_IS_FALSE}\b"
-    r"|not\s*(?=[.,;!]|$)|not\s+(?:(?:the|what|a|final)\s+)*(?:correct|right|answer|true|so|total|result|value|case|it|number|solution|one)\b)"
-    r"|(?:isn't|is\s+not|wasn't|can(?:not|'t)\s+be)\s+(?:(?:the|final)\s+)*"
-    r"(?:correct|right|answer|true|total|result|value|number|solution|one)\b)|\s*\?\s*no\b",
-    re.IGNORECASE,
-)
-_MARKUP = re.compile(
-    r"[*_$`\"\u201c\u201d{}()\[\]~]|\\(?:[()\[\],;: !]|text(?:bf|it)?|mathrm|left|right)"
-)
-
-
-def _words(text: str) -> str:
-    """A text without its markup."""
-    return _MARKUP.sub(" ", text)
-
-
 _UNIT = re.compile(
     r"(?:[\s$~*_]|\\[,;: ]|\\[)\]])*"
     r"(?:(\\%|%|(?:\\(?:text|mathrm)\s*\{\s*)?per\s?cent\b)|(\^\s*\{?\s*\\circ\s*\}?|\u00b0)"
@@ -205,11 +172,6 @@ class _Around:
         starts = [match.end() for match in _START.finditer(self.before)]
         self.start = starts[-1] if starts else 0
         self.prefix = self.before[self.start :]  # of the same formula
-
-    def is_denied(self) -> bool:
-        """Whether the words around the box deny it."""
-        before, after = _words(self.before), _words(self.after)
-        return bool(_DENIED.search(before) or _DENIED_AFTER.match(after))
 
     def is_part(self) -> bool:
         """Whether the box is a part of a larger formula."""

@@ -47,9 +47,10 @@ _IS_FORMULA = re.compile(r"\d|[-+*/^=\u00d7\u00f7\u2212\u00b7\u221a]|\\[A-Za-z]"
 # What is to be brought into another form: the formulas of the sentence behind these words.
 _TASK = re.compile(
     r"\b(?:convert|simplif|factor|expand|evaluat|reduc|chang|express|rewrit|writ|compute)"
-    r"(?:y|ies|i[sz]e|e|ing|ed|s)*\b(?!\s+of)",
-    re.IGNORECASE,
+    r"(?:y|ies|i[sz]e|e|ing|ed|s)*\b(?!\s+of)"
 )
+_REDUCED = re.compile(r"\b(?:simplif|reduce|lowest terms|simplest|common fraction)")
+_FACTORED = re.compile(r"\bfactor(?:ed|i[sz])?|\bprime factor|product of (?:\w+ )*primes")
 _SENTENCE_END = re.compile(r"[.?!](?:\s|$)|\n\n")
 _NO_ATOM = re.compile(
     r"\^\s*(?:\{[^{}]*\}|\d)|(?<=\\sqrt)\s*\[\d\]"  # x^2 may be xx
@@ -58,11 +59,6 @@ _NO_ATOM = re.compile(
 _ATOM = re.compile(r"\d|(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 _LAST_SIDE = re.compile(r"(?<![<>!:\\])=")
 _RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq?|in|approx|equiv)(?![A-Za-z])")
-_REDUCE = re.compile(r"\b(?:simplif|reduce|lowest terms|simplest|common fraction)", re.IGNORECASE)
-_SIMPLIFY = re.compile(r"\bsimplif", re.IGNORECASE)
-_FACTOR = re.compile(
-    r"\bfactor(?:ed|i[sz])?|\bprime factor|product of (?:\w+ )*primes", re.IGNORECASE
-)
 _COMBINATIONS = re.compile(r"\bC\((\d+),\s?(\d+)\)")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]|\\text\s*\{|\}")
 _POWER = re.compile(r"\^|square|cubic|\bsq\b|\bcu\b")
@@ -81,18 +77,31 @@ def is_restated(prediction: str, question: str, golds: Sequence[str]) -> bool:
     results = {prediction}
     if not any(map(_RELATION.search, golds)):
         results.add(_LAST_SIDE.split(prediction)[-1])
-    if _REDUCE.search(question) and any(map(_is_unreduced, results)):
+    tasks = _tasks(question)
+    if "reduce" in tasks and any(map(_is_unreduced, results)):
         return not any(map(_is_unreduced, golds))
-    if _SIMPLIFY.search(question) and golds:
+    if "simplify" in tasks and golds:
         fewest = min(map(_num_divisions, golds))
         if all(_num_divisions(result) > fewest for result in results):
             return True
-    if _FACTOR.search(question) and len(golds) == 1:
+    if "factor" in tasks and len(golds) == 1:
         most = _num_factors(golds[0])
         if most > 1 and all(_num_factors(result) < most for result in results):
             return True
-    has_task = bool(_TASK.search(question))
-    return any(_is_copy(result, question, golds, has_task) for result in results)
+    return any(_is_copy(result, question, golds, bool(tasks)) for result in results)
+
+
+@functools.lru_cache(maxsize=1024)
+def _tasks(question: str) -> frozenset[str]:
+    """What a question asks to do with its formulas: reduce, simplify, factor, other."""
+    lowered = question.lower()
+    tasks = {
+        "reduce": _REDUCED.search(lowered),
+        "simplify": "simplif" in lowered,
+        "factor": _FACTORED.search(lowered),
+        "other": _TASK.search(lowered),
+    }
+    return frozenset(name for name, is_asked in tasks.items() if is_asked)
 
 
 def _is_copy(result: str, question: str, golds: Sequence[str], has_task: bool) -> bool:
@@ -176,7 +185,7 @@ def _listed(question: str) -> list[tuple[str, frozenset[str], bool]]:
     """(text, atoms, whether a task names it) of each formula in a question."""
     ends = [match.start() for match in _SENTENCE_END.finditer(question)] + [len(question)]
     spans = []
-    for task in _TASK.finditer(question):
+    for task in _TASK.finditer(question.lower()):
         spans.append((task.end(), next(end for end in ends if end >= task.end())))
     question = to_ascii(question)
     return [

@@ -39,6 +39,8 @@ def is_unevaluated(prediction: str, golds: Sequence[str]) -> bool:
 
     Where a gold has letters, any form stays.
     """
+    if prediction.isalnum():
+        return False
     result = _BRACES.sub("", prediction).rpartition("=")[2]
     if _OPERATION.search(result) and not any(map(_OPERATION.search, golds)):
         return True

@@ -310,7 +310,8 @@ READ = {
     # The letter of the option and its value, without a mark between them.
     ("B", r"\text{B 1}"),
     # Two options; the gold is of a question with several correct ones.
-    *((one, r"\text{A, B}") for one in ("A, B", r"\text{A or B}")),
+    *((one, two) for one in ("A, B", r"\text{A or B}") for two in (r"\text{A, B}", r"\text{A,B}")),
+    (r"\text{A}\text{B}", r"\text{A,B}"),
     # An answer in words, with a capital or without; a line, turned round.
     (r"\text{True}", r"\text{true}"),
     ("y=x", "x = y"),
