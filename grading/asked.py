@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from grading.equivalence.compare import compare, is_same_value
 from grading.equivalence.readings import read
+from grading.equivalence.relations import plain_label
 from grading.equivalence.tokens import Token, Unreadable
-from grading.equivalence.values import Choice, Scalar, Unit, is_measure, ratio, read_unit
+from grading.equivalence.values import Choice, Relation, Scalar, Unit, is_measure, ratio, read_unit
 
 MAX_OPTIONS = 10
-_PRINT = r"(?:\\(?:text|math)[a-z]*\s*\{|\\(?:rm|bf)(?![a-z])|[\s${*]|\\ )*"
+_PRINT = r"(?:\\(?:text|math)[a-z]*\s*\{|\\(?:rm|bf)(?![a-z])|[\s${*]|\\ ){0,9}"
 _AFTER = r"(?:[\s$}*~:.]|\\[ ,;:])*"
 _LETTER = re.compile(rf"{_PRINT}[(\[]?\s*([A-Ja-j])\s*[)\]]?{_AFTER}")
 # `(A) 1`, `A: 1`, `A. 1`, `[A] 1`, `\textbf{(A)}\ 1`, at the start of a line or behind a space.
@@ -59,15 +60,16 @@ _BASES = {"binary": "2", "octal": "8", "decimal": "10", "hexadecimal": "16"}
 
 
 def _asked_base(question: str) -> str | None:
-    """The base that an answer is to be written in, None where the question is not about bases."""
-    if not (found := _BASE.search(question)):
+    """The base that a question in small letters asks for, None where it is not about bases."""
+    is_about = any(word in question for word in ("base", "binary", "octal", "decimal"))
+    if not is_about or not (found := _BASE.search(question)):
         return None
     return _BASES[found[2] or "decimal"] if found[1] is None else found[1]
 
 
-_UNIT = re.compile(
-    r"\bhow many (?:more |fewer |total |whole |full )?([a-z]+)|\b(?:in|of) ([a-z]+)\s*(?=[?.,)]|$)"
-)
+_COUNTED = re.compile(r"how many (?:more |fewer |total |whole |full )?([a-z]+)")
+_UNIT = re.compile(r"\b(?:in|of) ([a-z]+)\s*(?=[?.,)]|$)")
+MAX_END = 120  # characters at the end of a question in which `in metres?` is looked for
 _SCALES = {"pair", "dozen", "couple", "hundred", "thousand", "million", "billion"}
 _PERCENT = re.compile(r"%|percent|per cent|\bprobab|\bchance|\brate\b|\binterest\b")
 _IS_QUANTITY = re.compile(r"[A-Za-z$]{2}|\$|[a-zA-Z]\s*\}?\s*$")
@@ -81,13 +83,12 @@ class Asked:
     base: str | None
     unit: str | None
     scale: str | None
-    is_percent: bool
 
 
 @functools.lru_cache(maxsize=1024)  # of a group's completions each asks for it
 def _read_question(question: str) -> Asked:
     lowered = question.lower()
-    found = [match[1] or match[2] for match in _UNIT.finditer(lowered)]
+    found = _COUNTED.findall(lowered) + _UNIT.findall(lowered[-MAX_END:])
     units = {word for word in found if len(word) > 2 and is_measure(word)}
     scales = {word for word in found if word.removesuffix("s") in _SCALES}
     return Asked(
@@ -95,7 +96,6 @@ def _read_question(question: str) -> Asked:
         base=_asked_base(lowered),
         unit=units.pop() if len(units) == 1 else None,
         scale=scales.pop() if len(scales) == 1 else None,
-        is_percent=bool(_PERCENT.search(lowered)),
     )
 
 
@@ -138,7 +138,8 @@ def contradicts(prediction: str, golds: Sequence[str], question: str) -> bool:
         return (
             _is_other_option(prediction, asked.options)
             or _is_other_unit(prediction, golds, asked.unit)
-            or (not asked.is_percent and _is_stray_percent(prediction, golds))
+            or _is_stray_percent(prediction, golds, question)
+            or ("in terms of" in question and _is_solved_for_another(prediction, golds))
         )
     except Unreadable:
         return False
@@ -162,8 +163,21 @@ def _is_other_unit(prediction: str, golds: Sequence[str], unit: str | None) -> b
     return not any(is_same_value(prediction, gold) for gold in golds if not is_plain(gold))
 
 
-def _is_stray_percent(prediction: str, golds: Sequence[str]) -> bool:
+def _is_solved_for_another(prediction: str, golds: Sequence[str]) -> bool:
+    """Whether both are solved for a letter, and for another one."""
+    letters = [_solved_for(one) for one in (prediction, *golds)]
+    return None not in letters and letters[0] not in letters[1:]
+
+
+def _solved_for(text: str) -> str | None:
+    value = read(text, True)[0]
+    return plain_label(value) if isinstance(value, Relation) and value.ops == ("=",) else None
+
+
+def _is_stray_percent(prediction: str, golds: Sequence[str], question: str) -> bool:
     if "%" not in prediction or any("%" in gold for gold in golds):
+        return False
+    if _PERCENT.search(question.lower()):
         return False
     value = read(prediction, False)[0]
     if not isinstance(value, Scalar) or not value.percent:
@@ -172,5 +186,7 @@ def _is_stray_percent(prediction: str, golds: Sequence[str]) -> bool:
 
 
 def _is_convertible(unit: Unit, asked: Unit) -> bool:
-    """Whether two units measure the same, in other sizes."""
-    return unit.dimensions == asked.dimensions and ratio(unit, asked) not in (None, 1)
+    """Whether two units measure the same in other sizes, or a length and an area."""
+    if unit.dimensions == asked.dimensions:
+        return ratio(unit, asked) not in (None, 1)
+    return bool(unit.dimensions) and dict(unit.dimensions).keys() == dict(asked.dimensions).keys()

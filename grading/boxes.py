@@ -112,7 +112,8 @@ _OPERATOR = (
 )
 # What ends the formula before a box: a relation, an arrow, a separator, a full stop, a delimiter.
 _START = re.compile(
-    r"\$|\\[(\[]|[&:,;\n=<>\u2190-\u21ff\u2208\u2234\u2248\u2243\u2245\u2261\u2264\u2265\u27f5-\u27ff]"
+    r"\$|\\[(\[]|[&:,;\n=<>]|[\u2190-\u21ff\u27f5-\u27ff]"
+    r"|[\u2208\u2234\u2243\u2245\u2248\u2261\u2264\u2265]"
     r"|\\\\[(\[]?|[.!?](?=[\s*])|\\q?quad(?![A-Za-z])|\\(?:[A-Za-z]*(?:[aA]rrow|eq)[a-z]*|[a-z]*sim"
     r"|approx|cong|leadsto|therefore|because|implies|i?ff|to|mapsto|in|[lg]e|propto|equiv|coloneqq"
     r"|models|vdash|colon|big|Big|vert|mid)(?![A-Za-z])"
@@ -127,7 +128,8 @@ _SIGN = re.compile(rf"{_NO_CONTENT}[-\u2212](\s*){_NO_CONTENT}")
 _TOUCHING = re.compile(r"(?<![A-Za-z\d.])(?:\d+|[A-Za-z])$")
 # An operator with something to operate on, or a function, right before a box.
 _OPERATION = re.compile(
-    rf"(?:[\d)\]}}!%\u221a]|(?<![A-Za-z\\])[A-Za-z]|\\(?:pi|[cl]?dots|alpha|theta))\s*{_OPERATOR}{_NO_CONTENT}$"
+    r"(?:[\d)\]}!%\u221a]|(?<![A-Za-z\\])[A-Za-z]|\\(?:pi|[cl]?dots|alpha|theta))\s*"
+    rf"{_OPERATOR}{_NO_CONTENT}$"
     r"|(?:[\^_\u221a\u00b1]|\\(?:pm|mp|sqrt|d?frac|sin|cos|tan|cot|log|ln|exp|sum|int|lim))"
     r"[\s{(]*(?:\\left\s*\()?$"
 )
@@ -150,12 +152,15 @@ _SCALE = re.compile(
     r"(?:(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
     r"|(?:ten|hundred|thousand|million)ths?(?![A-Za-z])|[\u4e07\u4ebf])"
 )
+_NAME = r"(?:(?:square|sq\.?|cubic|cu\.?)\s+)?[A-Za-z]{1,12}(?:\s?(?:/|per)\s?[A-Za-z]{1,8})?"
+_TEXT = r"\\(?:text|mathrm|textrm|mbox)\s*\{\s*"
 _UNIT = re.compile(
-    r"(?:[\s$~*_]|\\[,;: ]|\\[)\]])*"
-    r"(?:(\\%|%|(?:\\(?:text|mathrm)\s*\{\s*)?per\s?cent\b)|(\^\s*\{?\s*\\circ\s*\}?|\u00b0)"
-    r"|(?:(\\(?:text|mathrm|textrm|mbox)\s*\{\s*)|(?<=[\s$~*]))"
-    r"((?:(?:square|sq\.?|cubic|cu\.?)\s+)?[A-Za-z]{1,12}(?:\s?(?:/|per)\s?[A-Za-z]{1,8})?)(?![A-Za-z{])"
-    r"(?(3)(?:\s+([A-Za-z ]{2,40}))?\s*\}|(?=(?:\s+([A-Za-z]{2}))?))\s*(\^\{?[23]\}?|[\u00b2\u00b3])?)"
+    r"(?:[\s$~*_]|\\[,;: ]|\\[)\]])*(?:"
+    rf"(?P<percent>\\%|%|(?:{_TEXT})?per\s?cent\b)"
+    r"|(?P<degree>\^\s*\{?\s*\\circ\s*\}?|\u00b0)"
+    rf"|(?:(?P<upright>{_TEXT})|(?<=[\s$~*]))(?P<name>{_NAME})(?![A-Za-z{{])"
+    r"(?(upright)(?:\s+(?P<more>[A-Za-z ]{2,40}))?\s*\}|(?=(?:\s+(?P<next>[A-Za-z]{2}))?))"
+    r"\s*(?P<power>\^\{?[23]\}?|[\u00b2\u00b3])?)"
 )
 _PLAIN_VALUE = re.compile(
     r"(?:[\s\d.,/^+{}-]|\\(?:[dt]?frac|sqrt|pi|cdot|times)(?![A-Za-z])|\\[,!])+"
@@ -217,13 +222,14 @@ class _Around:
         """The unit that stands right behind the box, where the box is a number."""
         if not _PLAIN_VALUE.fullmatch(self.box.content) or not (found := _UNIT.match(self.after)):
             return ""
-        percent, degree, upright, name, after, words, power = found.groups()
-        if percent or degree:
-            return r"\%" if percent else r"^\circ"
-        parts = [word for word in re.split(r"[\s/.]+", name) if word not in _POWERS]
-        if name in _NO_UNIT and (words or after):
+        if found["percent"] or found["degree"]:
+            return r"\%" if found["percent"] else r"^\circ"
+        name = found["name"]
+        if name in _NO_UNIT and (found["more"] or found["next"]):
             return ""  # "5 in total" has no inches
-        return rf" \text{{ {name}}}{power or ''}" if all(map(is_measure, parts)) else ""
+        parts = [word for word in re.split(r"[\s/.]+", name) if word not in _POWERS]
+        is_unit = all(map(is_measure, parts))
+        return rf" \text{{ {name}}}{found['power'] or ''}" if is_unit else ""
 
 
 _NO_UNIT = {"in", *"nNtTjJwWvV"}

@@ -2,48 +2,51 @@
 
 import re
 
-_NO = r"(?:\b(?:can|could|would|should|must|may|do|does|is|are|was)n't|\bcannot|\bnot|\bnever)"
+_NO = r"(?:n't|not|\bnever)"
 _FALSE = r"(?:wrong|incorrect|false|untrue|mistaken|impossible|a mistake|a lie|an error)"
 _SAY = r"(?:say|answer|think|claim|conclude|assume|write|believe|give|agree|accept|suppose|guess)s?"
 _IS = r"(?:is|are|was|would be|seems|must be|has to be)"
 _ANSWER = r"(?:answer|result|value|number|solution|total|one)"
+_ADVERB = r"(?:possibly|really|actually|likely|simply|be|been|is|equals?|to|the answer)"
 _REST = r"[^.;,!?\n]*$"  # of the clause, up to the answer
 _BEFORE = re.compile(
-    "|".join([
-        rf"{_NO} (?:(?:possibly|really|actually|likely|simply|be|been|is|equals?|to|the answer)\b ?)*$",
+    "|".join((
+        rf"{_NO} (?:{_ADVERB}\b ?)*$",
         r"\b(?:no es|pas|nicht) ?$",
         "(?:не|不是|并非|不等于|\\\\neq?|\\\\not ?=|\u2260) ?$",
         r"(?<!-)\b(?:twice|double|triple|half(?: of)?|minus|negative|except|square of) ?$",
         r"\b(?:different from|anything but|rather than|instead of|(?<!none )other than) ?$",
         r"\bneither(?: \S+ nor)? ?$",
-        rf"\b(?:{_FALSE}|not (?:true|correct|right|the case)) (?:that|(?:to|if you) {_SAY})\b{_REST}",
+        rf"(?:\b{_FALSE}|{_NO} (?:true|correct|right|the case)) (?:that|to {_SAY})\b{_REST}",
         rf"(?:{_NO}|\b(?:nobody|no one)(?: should)?|\bno way) (?:that|{_SAY})\b{_REST}",
         rf"\bby no means\b{_REST}",
         rf"\b(?:wrong|incorrect|false) (?:answer|result|value)\b(?:[ :=]|{_IS}\b|of\b)*$",
-    ]),
+    )),
     re.IGNORECASE,
 )  # fmt: skip
 _AFTER = re.compile(
     r"[ .,;:?\u2014-]*(?:(?:but|and|however|although|though|yet|no|wait|oops|sorry)\b[ ,]*)*"
     rf"(?:(?:this|that|it|which|the) )?(?:(?:box|{_ANSWER}) )?"
-    rf"(?:{_IS} (?:(?:\w+ly|just|also|however|of course|the|an?) )*{_FALSE}\b"
+    rf"(?:{_IS} (?:(?:\w+ly|just|also|however|of course|the|an?) )*(?:{_FALSE}|not correct)\b"
     r"|(?:is|are|was) not ?(?:[.,;!]|$)"
     rf"|(?:(?:is|are|was) not|isn't|wasn't|cannot be|can't be) (?:(?:the|a|what|final) )*"
-    rf"(?:correct|right|true|so|it|case|{_ANSWER})\b)| ?\? no\b",
+    rf"(?:correct|right|true|so|it|case|{_ANSWER})\b)| *\? no\b",
     re.IGNORECASE,
 )
 # One of these is in every denial; looking for them first saves most of the time.
-_HINTS = ("n't", "not", "no ", "never", "nobody", "wrong", "incorrect", "false", "untrue", "mistake",
-    "impossible", "lie", "error", "twice", "double", "triple", "half", "minus", "negative",
-    "except", "square of", "different from", "anything but", "rather than", "instead of",
-    "other than", "neither", "no es", "pas", "nicht", "не", "不", "并非", "\\ne", "\u2260")  # fmt: skip
+_HINTS = ("n't", "not", "no ", "no,", "never", "nobody", "wrong", "incorrect", "false", "untrue",
+    "mistake", "impossible", "lie", "error", "twice", "double", "triple", "half", "minus",
+    "negative", "except", "square of", "different from", "anything but", "rather than",
+    "instead of", "other than", "neither", "no es", "pas", "nicht", "не", "不", "并非", "\\ne",
+    "\u2260")  # fmt: skip
 _MARKUP = re.compile(
-    r"(?:[\s*_$`\"\u201c\u201d{}()\[\]~]|\\(?:[()\[\],;: !]|(?:text(?:bf|it)?|mathrm|left|right)\b))+"
+    r"(?:[\s*_$`\"\u201c\u201d{}()\[\]~]"
+    r"|\\(?:[()\[\],;: !]|(?:text(?:bf|it)?|mathrm|left|right)\b))+"
 )
 
 
 def is_denied(before: str, after: str) -> bool:
-    """Whether an answer between two pieces of text is denied: `not 5`, `5 is wrong`, `half of 5`."""
+    """Whether an answer between two pieces of text is denied: `not 5`, `5 is wrong`."""
     if not _has_hint(before) and not _has_hint(after):
         return False
     before, after = (_MARKUP.sub(" ", text) for text in (before, after))

@@ -93,7 +93,8 @@ def extract(
     status, _, rest = _split_thought(text, think_prefilled, answer_form)
     if status != "ok":
         return Extraction(None, status)
-    found = _FORMS[answer_form](rest) if answer_form in _FORMS else find_answers(rest, question)
+    find = _FORMS.get(answer_form)
+    found = find(rest) if find else find_answers(rest, question)
     if not found and final_number and "\\boxed" not in rest:
         return _final_statement(rest)
     return _only_one(found, question)
@@ -102,7 +103,7 @@ def extract(
 # What a box may hold and yet say nothing: `\boxed{?}`, `\boxed{\phantom{4}}`.
 _NO_ANSWER = re.compile(
     r"(?:[\s?_.$~{}\u2026\u25a1\u2610\u200b-\u200f\u2060\ufeff]"
-    r"|\\(?:[,;:! _]|q?quad|[lcd]?dots|[bB]ox|square|qquad|underline|text|mathrm|textbf)(?![A-Za-z])"
+    r"|\\(?:[,;:! _]|q?quad|[lcd]?dots|[bB]ox|square|underline|text|mathrm|textbf)(?![A-Za-z])"
     r"|\\[hv]?phantom\s*\{[^{}]*\}|\\[hv]space\s*\*?\s*\{[^{}]*\})*"
 )
 

@@ -8,9 +8,11 @@ too. Nothing is evaluated.
 import contextlib
 import functools
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from math import gcd
 from typing import Any
 
@@ -51,6 +53,8 @@ _TASK = re.compile(
 )
 _REDUCED = re.compile(r"\b(?:simplif|reduce|lowest terms|simplest|common fraction)")
 _FACTORED = re.compile(r"\bfactor(?:ed|i[sz])?|\bprime factor|product of (?:\w+ )*primes")
+_STEMS = ("conver", "simpl", "factor", "expan", "evaluat", "reduc", "chang", "expres", "writ",
+    "comput", "lowest", "fraction", "prime")  # fmt: skip
 _SENTENCE_END = re.compile(r"[.?!](?:\s|$)|\n\n")
 _NO_ATOM = re.compile(
     r"\^\s*(?:\{[^{}]*\}|\d)|(?<=\\sqrt)\s*\[\d\]"  # x^2 may be xx
@@ -62,6 +66,7 @@ _RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq?|in|approx|equiv)(?![A-Za-z])")
 _COMBINATIONS = re.compile(r"\bC\((\d+),\s?(\d+)\)")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]|\\text\s*\{|\}")
 _POWER = re.compile(r"\^|square|cubic|\bsq\b|\bcu\b")
+MOST_ROOT = 1000  # factors whose square is looked for
 MAX_CHARS, MAX_FORMULAS = 500, 100  # of a formula; in a question
 Form = Any  # a hashable tree
 
@@ -73,11 +78,15 @@ def is_restated(prediction: str, question: str, golds: Sequence[str]) -> bool:
     expand, evaluate or express them. A fraction in lowest terms and all factors of a product must
     be given where the question asks for them.
     """
+    if prediction.strip() in golds:
+        return False
+    tasks = _tasks(question)
+    if not tasks and prediction.isalnum():
+        return False
     prediction = _without_braces(to_ascii(prediction))
     results = {prediction}
     if not any(map(_RELATION.search, golds)):
         results.add(_LAST_SIDE.split(prediction)[-1])
-    tasks = _tasks(question)
     if "reduce" in tasks and any(map(_is_unreduced, results)):
         return not any(map(_is_unreduced, golds))
     if "simplify" in tasks and golds:
@@ -95,6 +104,8 @@ def is_restated(prediction: str, question: str, golds: Sequence[str]) -> bool:
 def _tasks(question: str) -> frozenset[str]:
     """What a question asks to do with its formulas: reduce, simplify, factor, other."""
     lowered = question.lower()
+    if not any(stem in lowered for stem in _STEMS):
+        return frozenset()
     tasks = {
         "reduce": _REDUCED.search(lowered),
         "simplify": "simplif" in lowered,
@@ -105,6 +116,8 @@ def _tasks(question: str) -> frozenset[str]:
 
 
 def _is_copy(result: str, question: str, golds: Sequence[str], has_task: bool) -> bool:
+    if not _candidates(question, result):
+        return False
     ours = forms(result)
     if not any(has_task or not is_plain for is_plain in ours.values()):
         return False
@@ -146,8 +159,20 @@ def _count_factors(tree: Tree) -> int:
 
 
 def _is_unreduced(text: str) -> bool:
-    """Whether a text is a fraction or ratio that is not in lowest terms."""
-    return any(_is_quotient(form) and not _is_lowest(form) for form in forms(text))
+    """Whether a text is a fraction that is not in lowest terms, or has a root like that of 45."""
+    exact = forms(text, is_exact=True)
+    is_fraction = any(_is_quotient(form) and not _is_lowest(form) for form in exact)
+    return is_fraction or any(_has_square(part) for form in exact for part in _trees(form))
+
+
+def _has_square(part: Tree) -> bool:
+    """Whether a part is a square root of an integer with a square factor."""
+    if part[:2] != ("call", "root") or part[2][0] != "num" or part[3:] != (("num", Fraction(2)),):
+        return False
+    number = part[2][1]
+    most = min(math.isqrt(abs(int(number))), MOST_ROOT)
+    is_integer = number.denominator == 1
+    return is_integer and any(number.numerator % k**2 == 0 for k in range(2, most + 1))
 
 
 def _is_given(gold: str, question: str, result: str) -> bool:
@@ -165,14 +190,21 @@ def _given(question: str, answer: str, is_exact: bool = False) -> tuple[set[Form
     """Forms of the formulas in a question that may be the answer, and of those with a task."""
     given: set[Form] = set()
     tasks: set[Form] = set()
-    needed = _atoms(answer)
-    for text, atoms, has_task in _listed(question):
-        is_whole = "=" in text or {*filter(str.isdigit, atoms)} <= needed
-        if needed <= atoms and is_whole:
-            found = forms(text, True, is_exact).keys()
-            given |= found
-            tasks |= found if has_task else set()
+    for text, has_task in _candidates(question, answer):
+        found = forms(text, True, is_exact).keys()
+        given |= found
+        tasks |= found if has_task else set()
     return given, tasks
+
+
+def _candidates(question: str, answer: str) -> list[tuple[str, bool]]:
+    """(text, whether a task names it) of the formulas with the digits and letters of an answer."""
+    needed = _atoms(answer)
+    return [
+        (text, has_task)
+        for text, atoms, has_task in _listed(question)
+        if needed <= atoms and ("=" in text or {*filter(str.isdigit, atoms)} <= needed)
+    ]
 
 
 def _atoms(text: str) -> frozenset[str]:
@@ -209,7 +241,7 @@ def _formulas(question: str) -> Iterator[tuple[int, str]]:
 
 
 def _plain_formulas(question: str, start: int, end: int) -> Iterator[tuple[int, str]]:
-    """The formulas in a stretch of words: `(x+1)(x+2)`, `7 × 8`, `7 miles`."""
+    """The formulas in a stretch of words: `(x+1)(x+2)`, `7*8`, `7 miles`."""
     at = start
     for word in [*_WORD.finditer(question, start, end), None]:
         stop = word.start() if word else end

@@ -129,10 +129,10 @@ class _Evaluation:
             if isinstance(exponent, Fraction) and exponent > 0:
                 return Fraction(0)
             raise Undefined
-        if not isinstance(base, Fraction) and abs(base) < self.scale * self.rounding():
-            # 1 / \sin\pi: a zero but for rounding has no inverse
-            if not (isinstance(exponent, Fraction) and exponent > 0):
-                raise Undefined
+        is_positive = isinstance(exponent, Fraction) and exponent > 0
+        is_rounded = not isinstance(base, Fraction) and not is_positive
+        if is_rounded and abs(base) < self.scale * self.rounding():
+            raise Undefined  # 1 / sin(pi): zero but for rounding
         if isinstance(exponent, Fraction) and exponent.denominator == 1:
             exponent = int(exponent)
             if isinstance(base, Fraction):

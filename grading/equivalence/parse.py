@@ -362,10 +362,13 @@ def parse(tokens: list[Token]) -> Tree:
     return tree
 
 
+_CONJUNCTIONS = {"and", "or", "或", "和", "или", "и", "oder", "und", "ou", "et"}
+
+
 def is_conjunction(token: Token) -> bool:
     """Whether a token is "and" or "or"."""
     is_word = token.kind in ("text", "word")
-    return is_word and token.text.strip(" ,").lower() in ("and", "or", "或", "和")
+    return is_word and token.text.strip(" ,").lower() in _CONJUNCTIONS
 
 
 def read_words(tokens: list[Token]) -> Value | None:

@@ -175,6 +175,8 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
         return Sequence(text, "set", ())
     if text in (r"\mathbb{R}", r"\mathbf{R}") or text.lower() in _ALL_REALS_IN_WORDS:
         return _ALL_REALS
+    if texts[-2:] in (["^", "T"], ["^", r"\top"]) and wraps(tokens[:-2]):
+        return _read_brackets(tokens[:-2])  # a column, written as a row
     if texts[0] == "]" and texts[-1] in ("[", "]") and len(texts) > 3:  # ]a,b[
         tokens = [Token("op", "("), *tokens[1:-1], Token("op", ")" if texts[-1] == "[" else "]")]
     if len(texts) > 3 and re.fullmatch("[A-Z]'?", texts[0]) and texts[1] == "(":
@@ -446,7 +448,8 @@ def _read_choice(tokens: list[Token]) -> Value | None:
 
 _PARAMETER = re.compile(r"([A-Za-z]) \( (?!\1)([a-df-hj-z]) \) = (?=.*\2)")
 _BOUND = re.compile(
-    r"\\(?:sum|prod) _ (?:\{ )?(?:\w+ (?:<|\\le) )?([A-Za-z])(?! [\w^_(/])|\\lim _ \{ ([A-Za-z]) \\to|\\int _ [^=]*? d([A-Za-z])(?!\S)"
+    r"\\(?:sum|prod) _ (?:\{ )?(?:\w+ (?:<|\\le) )?([A-Za-z])(?! [\w^_(/])"
+    r"|\\lim _ \{ ([A-Za-z]) \\to|\\int _ [^=]*? d([A-Za-z])(?!\S)"
 )
 
 
@@ -479,9 +482,23 @@ def _spelled_minus(token: Token) -> Token:
     return token
 
 
+def _without_set(tokens: list[Token]) -> list[Token]:
+    """`\\{n\\pi : n \\in \\mathbb{Z}\\}` as `n\\pi, n \\in \\mathbb{Z}`; others as they are."""
+    if len(tokens) < 5 or tokens[0].text != r"\{" or not wraps(tokens):
+        return tokens
+    pieces, bars = split(tokens[1:-1], lambda token: token.text in ("|", ":"))
+    if len(bars) != 1 or not all(pieces) or len(pieces[0]) < 2:
+        return tokens
+    head, condition = pieces
+    is_parameter = [token.text for token in condition[1:2]] == [r"\in"]
+    if not is_parameter or head[1].text == r"\in":
+        return tokens
+    return [*head, Token("op", ","), *condition]
+
+
 @functools.lru_cache(maxsize=4096)
 def _tokens(text: str, functions: str, thousands: bool = True) -> list[Token]:
-    tokens = _rename_bound(tokenise(normalise(text), thousands))
+    tokens = _without_set(_rename_bound(tokenise(normalise(text), thousands)))
     return list(map(_spelled_minus, _with_calls(tokens, functions)))
 
 
