@@ -67,8 +67,8 @@ def _asked_base(question: str) -> str | None:
     return _BASES[found[2] or "decimal"] if found[1] is None else found[1]
 
 
-_COUNTED = re.compile(r"how many (?:more |fewer |total |whole |full )?([a-z]+)")
-_UNIT = re.compile(r"\b(?:in|of) ([a-z]+)\s*(?=[?.,)]|$)")
+_COUNTED = re.compile(r"how many (?:(?:more|fewer|total|whole|full) )?((?:square |cubic )?[a-z]+)")
+_UNIT = re.compile(r"\b(?:in|of) ((?:square |cubic )?[a-z]+)\s*(?=[?.,)]|$)")
 MAX_END = 120  # characters at the end of a question in which `in metres?` is looked for
 _SCALES = {"pair", "dozen", "couple", "hundred", "thousand", "million", "billion"}
 _PERCENT = re.compile(r"%|percent|per cent|\bprobab|\bchance|\brate\b|\binterest\b")
@@ -89,7 +89,7 @@ class Asked:
 def _read_question(question: str) -> Asked:
     lowered = question.lower()
     found = _COUNTED.findall(lowered) + _UNIT.findall(lowered[-MAX_END:])
-    units = {word for word in found if len(word) > 2 and is_measure(word)}
+    units = {name for name in found if len(name) > 2 and is_measure(name.split()[-1])}
     scales = {word for word in found if word.removesuffix("s") in _SCALES}
     return Asked(
         options=find_options(question),
@@ -154,7 +154,8 @@ def _is_other_option(prediction: str, options: dict[str, str]) -> bool:
 
 def _is_other_unit(prediction: str, golds: Sequence[str], unit: str | None) -> bool:
     is_quantity = unit and _IS_QUANTITY.search(prediction)
-    asked = read_unit([Token("word", unit)]) if unit and is_quantity else None
+    words = unit.split() if unit and is_quantity else []
+    asked = read_unit([Token("word", word) for word in words]) if words else None
     if not asked:
         return False
     units = [one.unit for one in read(prediction, False) if isinstance(one, Scalar) and one.unit]

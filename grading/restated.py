@@ -21,6 +21,7 @@ from grading.equivalence.tokens import Unreadable, to_ascii
 from grading.equivalence.values import (
     MINUS_ONE,
     ONE,
+    Choice,
     Relation,
     Scalar,
     Tree,
@@ -264,6 +265,7 @@ def forms(text: str, with_sides: bool = False, is_exact: bool = False) -> dict[F
     values: list[Value] = []
     with contextlib.suppress(Unreadable):
         values += read(text, False)
+    values += [value.value for value in values if isinstance(value, Choice) and value.value]
     if with_sides:
         values += [side for value in values if isinstance(value, Relation) for side in value.parts]
     found = {

@@ -104,7 +104,7 @@ def _reals_without(text: str, reals: Value, points: Value) -> Value | None:
     return Sequence(text, "union", tuple(values.interval("(", *piece, ")") for piece in pieces))
 
 
-_NO_SOLUTION = {"no solution", "no solutions", "no real solution", "no real solutions"}
+_NO_SOLUTION = re.compile(r"(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?")
 _ALL_REALS_IN_WORDS = {"all real numbers", "all reals", "all real values"}
 _ALIGNED = ("aligned", "align", "gathered", "split")
 _MATRICES = {"pmatrix", "bmatrix", "matrix", "array", "smallmatrix", "Bmatrix"}
@@ -171,7 +171,10 @@ def _read_cell(tokens: list[Token]) -> Value:
 def _read_brackets(tokens: list[Token]) -> Value | None:
     texts = [token.text for token in tokens]
     text = canonical(tokens)
-    if text in (r"\emptyset", r"\{\}") or text.lower() in _NO_SOLUTION:
+    if (
+        text in (r"\emptyset", r"\{\}")
+        or text.lower().removeprefix("there").removeprefix("is").strip() in _NO_SOLUTION
+    ):
         return Sequence(text, "set", ())
     if text in (r"\mathbb{R}", r"\mathbf{R}") or text.lower() in _ALL_REALS_IN_WORDS:
         return _ALL_REALS
@@ -395,6 +398,8 @@ _HEDGES = "about|approximately|roughly|around"
 _HEDGE = re.compile(_HEDGES, re.IGNORECASE)
 _INTRODUCTION = re.compile(
     rf"exactly|only|just|{_HEDGES}|.*\b(?:is|are)"
+    r"|(?:the )?(?:remainder|quotient|sum|difference|product|probability|perimeter|radius|diameter"
+    r"|distance|speed|cost|price|profit|average|mean|median|mode|slope)"
     r"|the (?:\w+ ){0,2}(?:answer|value|point|number|solution|result|total|area|volume|length"
     r"|vector|set|interval|function|equation|range|domain|angle)s?",
     re.IGNORECASE,

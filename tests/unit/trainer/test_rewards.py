@@ -61,9 +61,9 @@ def test_correctness(completion, gold, value):
 
 
 def test_a_formula_of_the_question_is_not_paid():
-    columns = ask("2") | {"question": ["What is $1 + 1$?"]}
+    columns = ask("2") | {"question": [r"What is $\sqrt{4}$?"]}
     reward = build("correctness_reward")
-    copied = RIGHT.replace("{2}", "{1 + 1}")
+    copied = RIGHT.replace("{2}", r"{\sqrt{4}}")
     assert reward(completions=chat(copied), **columns) == [0.0]
     assert reward(completions=chat(copied), **ask("2")) == [1.0]
     assert reward(completions=chat(RIGHT), **columns) == [1.0]
@@ -102,8 +102,8 @@ def test_every_verdict_but_right_is_paid_as_wrong_and_none_as_nothing(monkeypatc
     graded(monkeypatch, *VERDICTS)
     batch = {"completions": chat(*VERDICTS)} | ask(*"2" * len(VERDICTS))
     assert VERDICTS[-1] == "right" and "timeout" in VERDICTS
-    assert build("correctness_reward")(**batch) == [0.0] * 7 + [1.0]
-    assert build("rlinf_reward")(**batch) == [-5.0] * 7 + [5.0]
+    assert build("correctness_reward")(**batch) == [0.0] * (len(VERDICTS) - 1) + [1.0]
+    assert build("rlinf_reward")(**batch) == [-5.0] * (len(VERDICTS) - 1) + [5.0]
 
 
 def test_a_batch_is_graded_and_logged_once(monkeypatch):
