@@ -171,10 +171,7 @@ def _read_cell(tokens: list[Token]) -> Value:
 def _read_brackets(tokens: list[Token]) -> Value | None:
     texts = [token.text for token in tokens]
     text = canonical(tokens)
-    if (
-        text in (r"\emptyset", r"\{\}")
-        or text.lower().removeprefix("there").removeprefix("is").strip() in _NO_SOLUTION
-    ):
+    if text in (r"\emptyset", r"\{\}") or _NO_SOLUTION.fullmatch(text.lower()):
         return Sequence(text, "set", ())
     if text in (r"\mathbb{R}", r"\mathbf{R}") or text.lower() in _ALL_REALS_IN_WORDS:
         return _ALL_REALS
