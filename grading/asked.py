@@ -127,7 +127,7 @@ def is_plain(text: str) -> bool:
     return text.strip().replace(".", "", 1).replace(",", "").isdecimal()
 
 
-def contradicts(prediction: str, golds: Sequence[str], question: str) -> bool:
+def contradicts(prediction: str, question: str, golds: Sequence[str]) -> bool:
     """Whether a prediction says that an option or unit is another than the question says.
 
     `(B) 13` where the question has `(B) 12`, 12 months where it asks for years, 8% where neither

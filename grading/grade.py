@@ -18,7 +18,7 @@ from grading.equivalence.compare import TooLarge, compare, num_listed
 from grading.extract import Extraction, extract, extract_short, read_leniently
 from grading.pool import shared_pool
 from grading.restated import is_restated
-from grading.unevaluated import is_unevaluated
+from grading.unfinished import is_half_done, is_unevaluated
 
 # The first four: see `extract`. unparseable: the prediction cannot be read, or is too large to
 # compute with. timeout: over the limit of time or memory. unevaluated: equal, but left to work out.
@@ -156,8 +156,9 @@ def _grade_all(
         else:
             verdict, more = next(judged)
         if verdict == "right" and question:
-            is_copy = is_restated(prediction, question, accepted)
-            verdict = "wrong" if is_copy or contradicts(prediction, accepted, question) else "right"
+            case = prediction, question, accepted
+            if is_restated(*case) or is_half_done(*case) or contradicts(*case):
+                verdict = "wrong"
         if verdict == "right" and is_unevaluated(prediction, accepted):
             verdict = "unevaluated"
         if one.several and verdict != "right":

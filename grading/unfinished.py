@@ -1,9 +1,10 @@
-"""Unevaluated: whether an answer is arithmetic left to do, such as `48+24` where the gold is 72.
+"""Unfinished: whether an answer is work left to do, such as `48+24` where the gold is 72.
 
 A policy that is rewarded for it learns to write the sum and never to add. Fractions, roots, powers
 and constants are values; so is whatever the gold itself leaves as it is.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -13,6 +14,7 @@ from grading.equivalence.readings import read
 from grading.equivalence.tokens import TRIGONOMETRIC, Unreadable
 from grading.equivalence.values import (
     MINUS_ONE,
+    ONE,
     Choice,
     Relation,
     Scalar,
@@ -23,7 +25,10 @@ from grading.equivalence.values import (
     variables,
 )
 from grading.equivalence.values import Sequence as Several
+from grading.forms import Form, forms, is_lowest, is_quotient
+from grading.restated import find_results, find_tasks
 
+MOST_ROOT = 1000  # factors whose square is looked for
 _OPERATION = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim)(?![A-Za-z])")
 _BRACES = re.compile(r"\{[^{}]*\}")  # \sum_{k=1}^{4} k = 10 is worked out
 _KINDS = dict.fromkeys(TRIGONOMETRIC, "trigonometric") | dict.fromkeys(("ln", "log", "lg"), "log")
@@ -167,3 +172,62 @@ def _is_mixed(terms: list[Tree]) -> bool:
     if not is_fraction or parts[0][0] != "num" or parts[1][1][0] != "num":
         return False
     return 0 < parts[0][1] < parts[1][1][1]
+
+
+def is_half_done(prediction: str, question: str, golds: Sequence[str]) -> bool:
+    """Whether a prediction is not in the lowest terms, factored or simplified as it is asked for."""
+    tasks = find_tasks(question) - {"other"}
+    if not tasks or not golds or prediction.strip() in golds:
+        return False
+    results = find_results(prediction, golds)
+    if "reduce" in tasks and any(map(_is_unreduced, results)):
+        return not any(map(_is_unreduced, golds))
+    if "simplify" in tasks:
+        fewest = min(map(_num_divisions, golds))
+        if all(_num_divisions(result) > fewest for result in results):
+            return True
+    most = _num_factors(golds[0]) if "factor" in tasks and len(golds) == 1 else 0
+    return most > 1 and all(_num_factors(result) < most for result in results)
+
+
+def _num_divisions(text: str) -> int:
+    """How many divisions by letters a text has: `(x^2-9)/(x-3)` is still to be simplified."""
+    trees = [part for form in forms(text, is_exact=True) for part in _trees(form)]
+    inverses = [one[1] for one in trees if one[0] == "pow" and one[2] == MINUS_ONE]
+    return len([base for base in inverses if variables(base)])
+
+
+def _trees(form: Form) -> list[Tree]:
+    is_tree = form[0] in ("add", "mul", "pow", "call")
+    return [part for part in subtrees(form) if isinstance(part[0], str)] if is_tree else []
+
+
+def _num_factors(text: str) -> int:
+    """How many factors a product has, a power as many as its exponent; 0 where it is none."""
+    return max((_count_factors(form) for form in forms(text)), default=0)
+
+
+def _count_factors(tree: Tree) -> int:
+    kind, *parts = tree
+    if kind == "mul":
+        return sum(_count_factors(part) for part in parts if part not in (ONE, MINUS_ONE))
+    is_power = kind == "pow" and parts[1][0] == "num" and parts[1][1].denominator == 1
+    return _count_factors(parts[0]) * abs(int(parts[1][1])) if is_power else 1
+
+
+def _is_unreduced(text: str) -> bool:
+    """Whether a text is a fraction that is not in lowest terms, or has a root like that of 45."""
+    exact = forms(text, is_exact=True)
+    is_fraction = any(is_quotient(form) and not is_lowest(form) for form in exact)
+    return is_fraction or any(_has_square(part) for form in exact for part in _trees(form))
+
+
+def _has_square(part: Tree) -> bool:
+    """Whether a part is a square root of an integer with a square factor."""
+    is_root = part[:2] == ("call", "root") and part[3:] == (("num", Fraction(2)),)
+    if not is_root or part[2][0] != "num":
+        return False
+    number = part[2][1]
+    most = min(math.isqrt(abs(int(number))), MOST_ROOT)
+    is_integer = number.denominator == 1
+    return is_integer and any(number.numerator % k**2 == 0 for k in range(2, most + 1))
