@@ -21,6 +21,7 @@ _MARK = re.compile(
     rf"(?:[(\[]([A-Ja-j])(?:\s|\\ )*[)\]]|([A-J])[).:](?!\d)){_AFTER}(?=\S)",
     re.MULTILINE,
 )
+_HAS_OPTIONS = re.compile(r"B\s?[).:\]}]|[(\[]b[)\]]")
 _END = re.compile(r"(?:[\s,;$~]|\\q?quad|\\[ ,;!]|\\\\|\.(?=\s*$))+$")
 
 
@@ -34,7 +35,7 @@ def option_letter(text: str) -> str | None:
 def find_options(question: str) -> dict[str, str]:
     """{letter: text} of the options in a question, which must be A, B, C, … in this order."""
     options: dict[str, str] = {}
-    if not any(mark in question for mark in ("B)", "B.", "B:", "B]", "B}", "(b)", "[b]")):
+    if not _HAS_OPTIONS.search(question):
         return options
     marks = list(_MARK.finditer(question))
     for at, mark in enumerate(marks):
@@ -56,13 +57,13 @@ _BASE = re.compile(
 )
 
 
+_IS_ABOUT_BASES = re.compile("base|binary|octal|decimal")
 _BASES = {"binary": "2", "octal": "8", "decimal": "10", "hexadecimal": "16"}
 
 
 def _asked_base(question: str) -> str | None:
     """The base that a question in small letters asks for, None where it is not about bases."""
-    is_about = any(word in question for word in ("base", "binary", "octal", "decimal"))
-    if not is_about or not (found := _BASE.search(question)):
+    if not (_IS_ABOUT_BASES.search(question) and (found := _BASE.search(question))):
         return None
     return _BASES[found[2] or "decimal"] if found[1] is None else found[1]
 
@@ -104,7 +105,7 @@ def golds_as_asked(golds: Sequence[str], question: str, prediction: str) -> list
 
     Digits of which the question names the base or the unit are a gold with these, too: `2011_3`.
     """
-    if not question:
+    if not question or prediction in golds:
         return [*golds]
     asked = _read_question(question)
     options, scale = asked.options, asked.scale or ""
@@ -133,6 +134,8 @@ def contradicts(prediction: str, question: str, golds: Sequence[str]) -> bool:
     `(B) 13` where the question has `(B) 12`, 12 months where it asks for years, 8% where neither
     the question nor a gold is about per cent.
     """
+    if prediction.isalnum() or prediction.strip() in golds:
+        return False
     asked = _read_question(question)
     try:
         return (

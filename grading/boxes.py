@@ -7,7 +7,7 @@ or where the text denies it. Nothing here evaluates a text, and all of it runs i
 import functools
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from grading.denial import is_denied
 from grading.equivalence.compare import is_same_value
@@ -18,8 +18,7 @@ MAX_BEFORE = 200  # characters before the first box in which a group around it m
 MAX_ENCLOSING = 4  # groups around a box that are looked at
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """One box: where it starts and ends, its content, and the commands whose groups hold it."""
 
     start: int
@@ -76,11 +75,13 @@ def scan(text: str) -> list[Box]:
     if first < 0:
         return []
     for token in _GROUP.finditer(text, max(0, first - MAX_BEFORE)):
-        if token[0].endswith("{") and token[0] != "\\{":
-            if token[0] != "{":
-                around[token.start()] = opened[-MAX_ENCLOSING:]
+        found = token[0]
+        if found == "{":
+            opened.append(token.start())
+        elif found[-1] == "{" and found != "\\{":
+            around[token.start()] = opened[-MAX_ENCLOSING:]
             opened.append(token.end() - 1)
-        elif token[0] == "}" and opened:
+        elif found == "}" and opened:
             closes[opened.pop()] = token.start()
             if not opened and token.start() > last:
                 break
@@ -112,11 +113,10 @@ _OPERATOR = (
 )
 # What ends the formula before a box: a relation, an arrow, a separator, a full stop, a delimiter.
 _START = re.compile(
-    r"\$|\\[(\[]|[&:,;\n=<>]|[\u2190-\u21ff\u27f5-\u27ff]"
-    r"|[\u2208\u2234\u2243\u2245\u2248\u2261\u2264\u2265]"
-    r"|\\\\[(\[]?|[.!?](?=[\s*])|\\q?quad(?![A-Za-z])|\\(?:[A-Za-z]*(?:[aA]rrow|eq)[a-z]*|[a-z]*sim"
+    r"[$&:,;\n=<>\u2190-\u21ff\u2208\u2234\u2243\u2245\u2248\u2261\u2264\u2265\u27f5-\u27ff]"
+    r"|[.!?](?=[\s*])|\\(?:[(\[]|\\[(\[]?|(?:q?quad|[A-Za-z]*(?:[aA]rrow|eq)[a-z]*|[a-z]*sim"
     r"|approx|cong|leadsto|therefore|because|implies|i?ff|to|mapsto|in|[lg]e|propto|equiv|coloneqq"
-    r"|models|vdash|colon|big|Big|vert|mid)(?![A-Za-z])"
+    r"|models|vdash|colon|big|Big|vert|mid)(?![A-Za-z]))"
 )
 _NO_CONTENT = (
     r"(?:[\s{.*~]|\\[!,;: ]"
@@ -133,6 +133,7 @@ _OPERATION = re.compile(
     r"|(?:[\^_\u221a\u00b1]|\\(?:pm|mp|sqrt|d?frac|sin|cos|tan|cot|log|ln|exp|sum|int|lim))"
     r"[\s{(]*(?:\\left\s*\()?$"
 )
+_MAY_OPERATE = re.compile(r"[-+*/^_\\\u00b1\u00b7\u00d7\u00f7\u2212\u221a]")
 # "Step 2 - 5" is no difference, "\n- 5" is a list, "2 *5*" is emphasis.
 _NO_OPERATION = re.compile(
     r"(?:\b(?:step|part|case|option|choice|problem|question|exercise|answer|method|page|no\.|#)\s*"
@@ -191,7 +192,8 @@ class _Around:
             if self.after[closing.end() :].startswith("^") or before.endswith(("-", "\u2212")):
                 return True
         before = _OPENING.sub(" ", before)  # 3 + $\boxed{4}$
-        if _OPERATION.search(before) and not _NO_OPERATION.search(before):
+        is_operation = _MAY_OPERATE.search(before, len(before) - 20) and _OPERATION.search(before)
+        if is_operation and not _NO_OPERATION.search(before):
             return not _BULLET.search(before) or (before == self.before and self.is_inside)
         if _TOUCHING.search(prefix):
             return True

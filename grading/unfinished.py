@@ -44,7 +44,7 @@ def is_unevaluated(prediction: str, golds: Sequence[str]) -> bool:
 
     Where a gold has letters, any form stays.
     """
-    if prediction.isalnum():
+    if prediction.isalnum() or prediction.strip() in golds:
         return False
     result = _BRACES.sub("", prediction).rpartition("=")[2]
     if _OPERATION.search(result) and not any(map(_OPERATION.search, golds)):
@@ -175,7 +175,7 @@ def _is_mixed(terms: list[Tree]) -> bool:
 
 
 def is_half_done(prediction: str, question: str, golds: Sequence[str]) -> bool:
-    """Whether a prediction is not in the lowest terms, factored or simplified as it is asked for."""
+    """Whether a prediction is not in lowest terms, factored or simplified as it is asked for."""
     tasks = find_tasks(question) - {"other"}
     if not tasks or not golds or prediction.strip() in golds:
         return False

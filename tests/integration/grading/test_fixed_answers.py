@@ -282,7 +282,6 @@ HEAVY |= {r"\lim_{x\to 0}x", r"\sum_{k=1}^{0}k", r"\int_0^0 x\,dx"}
 
 # Pairs that a person has read, one reason for each group: (answer, gold).
 ANY_REAL = ("\\mathbb{R}", "x\\in\\mathbb{R}", "\\text{all real numbers}", "(-\\infty, +\\infty)")
-ONES = (r"x=1", "1")
 READ = {
     # All real numbers, or those above or other than 0, as a set, in words or as a condition.
     *((answer, r"(-\infty,\infty)") for answer in ANY_REAL),
@@ -305,13 +304,17 @@ READ = {
     *((r"\begin{pmatrix}0\\0\end{pmatrix}", two) for two in ("(0, 0)", "(0,0)", "O(0, 0)")),
     ("(0,0,0)", r"\begin{pmatrix} 0 \\ 0 \\ 0 \end{pmatrix}"),
     ("(0,0)", "O(0, 0)"),
-    # The question asks for one digit in the base that it names.
-    *((one, two) for one in ONES for two in ("1_6", "1_7")),
     # The letter of the option and its value, without a mark between them.
     ("B", r"\text{B 1}"),
     # Two options; the gold is of a question with several correct ones.
     *((one, two) for one in ("A, B", r"\text{A or B}") for two in (r"\text{A, B}", r"\text{A,B}")),
-    (r"\text{A}\text{B}", r"\text{A,B}"),
+    *((r"\text{A}\text{B}", two) for two in (r"\text{A, B}", r"\text{A,B}")),
+    # Yes or no, and a sentence that says what; the decimal that is stated.
+    (r"\text{Yes}", r"\text{Yes, it is necessary.}"),
+    (r"\text{Yes}", r"\text{Yes, }\{b_n\}\text{ is an arithmetic sequence.}"),
+    (r"\text{No}", r"\text{No, 12 pharmacies will not be enough}"),
+    (r"\text{No}", r"\text{No, it could not.}"),
+    (r"\pi\approx 3.14", "3.14"),
     # An answer in words, with a capital or without; a line, turned round.
     (r"\text{True}", r"\text{true}"),
     ("y=x", "x = y"),
@@ -343,7 +346,7 @@ def option(text: str) -> str | None:
 NAME = r"(?:\\[a-z]+|[A-Za-z])(?:_\{?\w+\}?)?(?:\([a-z](?:,[a-z])*\))?(?:_\{[a-z]+\})?"
 NAMES = re.compile(rf"(?:(?:{NAME}|[A-Z]{{2}}|\\frac\{{[A-Z]+\}}\{{[A-Z]+\}}|\|[A-Z]+\|)=)+")
 LEAD = re.compile(r"\{?\(?\{?[A-E]\}?[).:]\}?(?=.)|\\\$")
-UNIT = re.compile(r"(?<=[\d}])\{?\(?[a-z]{2,}\)?[}.,]*$")
+UNIT = re.compile(r"(?<=[\d}])\{?\(?[a-z]{2,}\)?[}.,]*$|(?<=^\d)_\d$")  # 1_6 is 1 in base 6
 
 
 def bare(text: str) -> str:
@@ -462,9 +465,9 @@ def is_confirmed(answer: str, gold: str) -> bool:
         return False
     if plain(says) == plain(gold) or (option(says) and option(says) == option(gold)):
         return True
-    numbers = number(says), number(gold)
-    if None not in numbers and numbers[0] == numbers[1]:
-        return True
+    value = number(says)
+    if value is not None and value in (number(gold), number(gold.removesuffix(r"\%"))):
+        return True  # the question asks for the per cent
     values = expression(says), expression(gold)
     return None not in values and sympy.expand(values[0] - values[1]) == 0
 
@@ -475,6 +478,8 @@ def is_confirmed(answer: str, gold: str) -> bool:
         ("1", r"\textbf{(A)}\ 1", True),
         ("1", r"x = y = z = 1", True),
         ("1", r"100\%", True),
+        ("1", r"1\%", True),
+        ("1", "1_6", True),
         ("1", "1.00", True),
         ("1", r"1 \text{ cm}", True),
         ("1", r"\frac{1}{2}+\frac{1}{3}+\frac{1}{6}", True),
