@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from grading.equivalence.compare import compare, is_same_value
 from grading.equivalence.readings import read
 from grading.equivalence.relations import plain_label
-from grading.equivalence.tokens import Token, Unreadable
+from grading.equivalence.tokens import Token, Unreadable, is_simple
 from grading.equivalence.values import Choice, Relation, Scalar, Unit, is_measure, ratio, read_unit
 
 MAX_OPTIONS = 10
@@ -134,7 +134,7 @@ def contradicts(prediction: str, question: str, golds: Sequence[str]) -> bool:
     `(B) 13` where the question has `(B) 12`, 12 months where it asks for years, 8% where neither
     the question nor a gold is about per cent.
     """
-    if prediction.isalnum() or prediction.strip() in golds:
+    if is_simple(prediction) or prediction.strip() in golds:
         return False
     asked = _read_question(question)
     try:

@@ -4,6 +4,7 @@ import re
 
 _NO = r"(?:n't|not|\bnever)"
 _FALSE = r"(?:wrong|incorrect|false|untrue|mistaken|impossible|a mistake|a lie|an error)"
+_WRONG = rf"(?:{_FALSE}|not (?:correct|right|true))"
 _SAY = r"(?:say|answer|think|claim|conclude|assume|write|believe|give|agree|accept|suppose|guess)s?"
 _IS = r"(?:is|are|was|would be|seems|must be|has to be)"
 _ANSWER = r"(?:answer|result|value|number|solution|total|one)"
@@ -27,7 +28,7 @@ _BEFORE = re.compile(
 _AFTER = re.compile(
     r"[ .,;:?\u2014-]*(?:(?:but|and|however|although|though|yet|no|wait|oops|sorry)\b[ ,]*)*"
     rf"(?:(?:this|that|it|which|the) )?(?:(?:box|{_ANSWER}) )?"
-    rf"(?:{_IS} (?:(?:\w+ly|just|also|however|of course|the|an?) )*(?:{_FALSE}|not correct)\b"
+    rf"(?:{_IS} (?:(?:\w+ly|just|also|however|of course|the|an?) )*{_WRONG}\b"
     r"|(?:is|are|was) not ?(?:[.,;!]|$)"
     rf"|(?:(?:is|are|was) not|isn't|wasn't|cannot be|can't be) (?:(?:the|a|what|final) )*"
     rf"(?:correct|right|true|so|it|case|{_ANSWER})\b)| *\? no\b",

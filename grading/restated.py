@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from grading.equivalence.tokens import to_ascii
+from grading.equivalence.tokens import is_simple, to_ascii
 from grading.equivalence.values import Unit
 from grading.forms import IS_FORMULA, Form, forms
 
@@ -56,7 +56,7 @@ def is_restated(prediction: str, question: str, golds: Sequence[str]) -> bool:
     expand, evaluate or express them.
     """
     tasks = find_tasks(question)
-    if prediction.strip() in golds or (not tasks and prediction.isalnum()):
+    if prediction.strip() in golds or (not tasks and is_simple(prediction)):
         return False
     results = find_results(prediction, golds)
     return any(_is_copy(result, question, golds, bool(tasks)) for result in results)

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from grading.equivalence.numeric import exact_value, identical
 from grading.equivalence.readings import read
-from grading.equivalence.tokens import TRIGONOMETRIC, Unreadable
+from grading.equivalence.tokens import TRIGONOMETRIC, Unreadable, is_simple
 from grading.equivalence.values import (
     MINUS_ONE,
     ONE,
@@ -44,7 +44,7 @@ def is_unevaluated(prediction: str, golds: Sequence[str]) -> bool:
 
     Where a gold has letters, any form stays.
     """
-    if prediction.isalnum() or prediction.strip() in golds:
+    if is_simple(prediction) or prediction.strip() in golds:
         return False
     result = _BRACES.sub("", prediction).rpartition("=")[2]
     if _OPERATION.search(result) and not any(map(_OPERATION.search, golds)):

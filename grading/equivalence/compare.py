@@ -318,9 +318,8 @@ class Comparison:
         numbers = [p for p in chain.parts if isinstance(p, Scalar) and is_number(p.tree)]
         if set(chain.ops) != {"="} or len(numbers) < len(chain.parts) or self.depth:
             return None
-        is_marked = any(one.unit or one.percent for one in numbers)
-        if _is_reflexive(chain) or (numbers[0].tree[0] == "num" and not is_marked):
-            return None  # 4 = 5, 0 = 0
+        if _is_reflexive(chain):
+            return None  # 0 = 0
         is_true = all(self.same(one, numbers[-1]) for one in numbers[:-1])
         return numbers[-1] if is_true else None
 

@@ -105,7 +105,6 @@ _REWRITES = [
         r"(\\(?:sum|prod|int)(?:\\limits)?|(?<![A-Za-z\\])[A-Za-z])\s*\^\s*(\{[^{}]*\}|\\infty|\w)\s*_\s*(\{[^{}]*\}|\w)",
         r"\1_\3^\2",
     ),
-    (r"\(\s*mod\s+(\w+)\s*\)|\\text\s*\{\s*\(?mod\s+(\w+)\)?\s*\}", r"\\pmod \1\2"),
     (r"\\(?:text|mathrm|operatorname)\s*\{\s*mod\s*\}", r"\\pmod "),
     (r"\\textsuperscript(?![a-z])", "^"),
     (r"\\(frac|binom)\s*([A-Za-z\d])\s*([A-Za-z\d])", r"\\\1{\2}{\3}"),
@@ -128,6 +127,7 @@ _ORDINAL = re.compile(
     r"(?<=\d)(?:\s*\^)?\s*(?:(?:\{\s*)?\\text\s*(?:\{\s*)?(?:st|nd|rd|th)(?![A-Za-z])(?:\s*\}){0,2}"
     r"|(?<=\^)\{\s*(?:st|nd|rd|th)\s*\}|(?<!\s)(?:st|nd|rd|th)(?![A-Za-z]))"
 )
+_MODULUS = re.compile(r"\(\s*mod\s+(\w+)\s*\)|\\text\s*\{\s*\(?mod\s+(\w+)\)?\s*\}")
 _DAY_FIRST = re.compile(
     r"\b(\d{1,2})(?:st|nd|rd|th)?\s+((?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*)\b"
 )
@@ -161,6 +161,10 @@ def normalise(text: str) -> str:
             text = re.sub(pattern, new, text)
         text = _COMMAND.sub(lambda match: _RENAMES.get(match[1], match[0]), text)
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\^)", r"\\times ", text)  # 3 x 10^5
+    if "mod" in text:
+        text = _MODULUS.sub(r"\\pmod \1\2", text)
+    if "!=" in text:
+        text = re.sub(r"(?<=\d)!=", "! =", text)  # 5!=120
     text = _DAY_FIRST.sub(r"\2 \1", _REASON.sub(r"\1", text))
     text = re.sub(r"\bper cent(?!s)", "percent", text).removeprefix(r"\approx")
     text = _APOSTROPHES.sub(lambda match: match[0].replace("'", ""), _ORDINAL.sub("", text))
@@ -170,6 +174,11 @@ def normalise(text: str) -> str:
     while text and text[-1] in ".,;\\" and not text.endswith(("..", "\\,", "\\;", "\\\\")):
         text = text[:-1].rstrip()
     return text
+
+
+def is_simple(text: str) -> bool:
+    """Whether a text is nothing but plain letters and digits."""
+    return text.isascii() and text.isalnum()
 
 
 def word_set(text: str) -> set[str]:
