@@ -4,7 +4,8 @@
     python -m grading answers.jsonl.gz --form answer | head
 
 A row is `{"prediction": ..., "gold": ...}`. The gold is a string, or a list of strings of which any
-may match. Numbers are taken as text; other columns are copied. Each row gives one line, in order:
+may match. With a column `question` a copy of what it gives is incorrect. Numbers are taken as text;
+other columns are copied. Each row gives one line, in order:
 its columns, `verdict`, `extracted` (the value that was compared, or null) and `seconds` of work.
 A row that cannot be graded gets the verdict `unparseable` or `no_answer`, and an `error` that names
 its place. The summary goes to standard error. With --out the verdicts are written to FILE.partial,
@@ -50,35 +51,38 @@ def _text(row: Row, key: str, value: Any) -> str:
     return str(value)
 
 
-def read_pair(row: Row | BadRow) -> tuple[str, list[str]]:
-    """The prediction and its golds, numbers as text; raises ValueError with what is wrong."""
+def read_case(row: Row | BadRow) -> tuple[str, list[str], str]:
+    """The prediction, its golds and its question; raises ValueError with what is wrong."""
     if isinstance(row, BadRow):
         raise ValueError(row.message)
     gold = row.get("gold")
     if gold == []:
         raise ValueError("`gold` is an empty list; give at least one answer")
     golds = [_text(row, "gold", one) for one in (gold if isinstance(gold, list) else [gold])]
-    return _text(row, "prediction", row.get("prediction")), golds
+    question = row.get("question")
+    asked = question if isinstance(question, str) else ""
+    return _text(row, "prediction", row.get("prediction")), golds, asked
 
 
 def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: Callable) -> list[Row]:
     """The output rows of some (place, row), in order; those that have an `error` name the place."""
     outputs: list[Row] = []
-    pairs: dict[int, tuple[str, list[str]]] = {}
+    cases: dict[int, tuple[str, list[str], str]] = {}
     for at, (where, row) in enumerate(rows):
         if isinstance(row, BadRow) and row.row is not None:
             row = row.row  # half a surrogate pair, which models write, harms no verdict
         outputs.append({} if isinstance(row, BadRow) else dict(row))
         outputs[at].pop("error", None)  # of an earlier run
         try:
-            pairs[at] = read_pair(row)
+            cases[at] = read_case(row)
         except ValueError as error:
             is_null = outputs[at].get("prediction", "") is None
             outputs[at] |= {"verdict": "no_answer" if is_null else "unparseable", "extracted": None}
             problem = str(error).removeprefix(f"{where}: ")
             outputs[at] |= {"seconds": 0.0, "error": f"{where}: {problem}"}
-    grades = grade_texts([text for text, _ in pairs.values()], [gold for _, gold in pairs.values()])
-    for (at, (_, golds)), grade in zip(pairs.items(), grades, strict=True):
+    texts, accepted, questions = zip(*cases.values(), strict=True) if cases else ((), (), ())
+    grades = grade_texts(texts, accepted, questions)
+    for (at, (_, golds, _)), grade in zip(cases.items(), grades, strict=True):
         outputs[at] |= {"verdict": grade.verdict, "extracted": grade.prediction}
         outputs[at]["seconds"] = round(grade.seconds, 6)
         if grade.verdict != "right" and not any(map(is_parseable, golds)):

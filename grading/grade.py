@@ -10,8 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from grading.asked import contradicts, golds_as_asked
 from grading.equivalence.compare import TooLarge, compare, num_listed
@@ -79,9 +78,11 @@ def grade_all(
     return _grade_all(completions, golds, find, questions)
 
 
-def grade_short_all(texts: Iterable[str], golds: Iterable[Golds]) -> list[Grade]:
+def grade_short_all(
+    texts: Iterable[str], golds: Iterable[Golds], questions: Iterable[str] | None = None
+) -> list[Grade]:
     """Grade bare answers or short texts without a thought, in order; see `grade_all`."""
-    return _grade_all(texts, golds, lambda text, _: extract_short(text))
+    return _grade_all(texts, golds, lambda text, _: extract_short(text), questions)
 
 
 def grade_rollouts(
@@ -130,41 +131,54 @@ def _as_list(golds: Golds) -> list[str]:
     return [str(golds)]
 
 
+class _Case(NamedTuple):
+    """One completion: what was found, what is compared with which golds, and the seconds so far."""
+
+    found: Extraction
+    prediction: str | None
+    golds: list[str]
+    question: str
+    seconds: float
+
+
 def _grade_all(
     texts: Iterable[Any],
     golds: Iterable[Golds],
     find: Callable[[Any, str], Extraction],
     questions: Iterable[str] | None = None,
 ) -> list[Grade]:
-    found, pairs, asked, seconds = [], [], [], []
-    rows = zip(texts, golds, strict=True)
-    questions = repeat("") if questions is None else questions
-    for (text, gold), question in zip(rows, questions, strict=False):
+    texts = list(texts)
+    asked = [""] * len(texts) if questions is None else questions
+    cases = []
+    for text, gold, question in zip(texts, golds, asked, strict=True):
         start = time.perf_counter()
-        found.append(find(text, question))
-        accepted = golds_as_asked(_as_list(gold), question, found[-1].prediction or "")
-        pairs.append(_to_judge(found[-1], accepted))
-        asked.append(question)
-        seconds.append(time.perf_counter() - start)
-    judged = iter(judge_all([(text, accepted) for text, accepted in pairs if text is not None]))
-    grades = []
-    for one, (prediction, accepted), spent, question in zip(
-        found, pairs, seconds, asked, strict=True
-    ):
-        if prediction is None:
-            verdict, more = one.status, 0.0
-        else:
-            verdict, more = next(judged)
-        if verdict == "right" and question:
-            case = prediction, question, accepted
-            if is_restated(*case) or is_half_done(*case) or contradicts(*case):
-                verdict = "wrong"
-        if verdict == "right" and is_unevaluated(prediction, accepted):
-            verdict = "unevaluated"
-        if one.several and verdict != "right":
-            verdict, prediction = one.status, None
-        grades.append(Grade(verdict, prediction, spent + more))
-    return grades
+        found = find(text, question)
+        accepted = golds_as_asked(_as_list(gold), question, found.prediction or "")
+        prediction, accepted = _to_judge(found, accepted)
+        spent = time.perf_counter() - start
+        cases.append(_Case(found, prediction, accepted, question, spent))
+    pairs = [(case.prediction, case.golds) for case in cases if case.prediction is not None]
+    judged = iter(judge_all(pairs))
+    return [_to_grade(case, None if case.prediction is None else next(judged)) for case in cases]
+
+
+def _to_grade(case: _Case, judged: tuple[str, float] | None) -> Grade:
+    if case.prediction is None or judged is None:
+        return Grade(case.found.status, None, case.seconds)
+    verdict, seconds = judged
+    if verdict == "right":
+        verdict = _verdict_on_equal(case.prediction, case.question, case.golds)
+    if case.found.several and verdict != "right":
+        return Grade(case.found.status, None, case.seconds + seconds)
+    return Grade(verdict, case.prediction, case.seconds + seconds)
+
+
+def _verdict_on_equal(prediction: str, question: str, golds: list[str]) -> str:
+    """The verdict on a prediction that equals a gold: right only where the work is done."""
+    case = prediction, question, golds
+    if question and (is_restated(*case) or is_half_done(*case) or contradicts(*case)):
+        return "wrong"
+    return "unevaluated" if is_unevaluated(prediction, golds) else "right"
 
 
 def _to_judge(one: Extraction, golds: list[str]) -> tuple[str | None, list[str]]:

@@ -40,6 +40,9 @@ READ = [
     (row(gold=["5", "6"]), "wrong", "4"), (row(""), "no_think", None), (row(4), "no_think", None),
     (row(THOUGHT + "four"), "no_answer", None), (row("\0" + completion("4")), "right", "4"),
     (row(completion("4") + "\ud800"), "right", "4"), (LONG, "right", "4"),
+    (row(completion(r"\sqrt{16}")), "right", r"\sqrt{16}"),
+    (row(completion(r"\sqrt{16}"), question=r"What is $\sqrt{16}$?"), "wrong", r"\sqrt{16}"),
+    (row(question=None), "right", "4"), (row(question="What is 4?"), "right", "4"),
     (b"\xef\xbb\xbf" + row() + b"\r\n", "right", "4"), (b" \t" + row() + b" \n", "right", "4"),
 ]  # fmt: skip
 
