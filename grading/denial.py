@@ -2,7 +2,7 @@
 
 import re
 
-_NO = r"(?:n't|not|\bnever)"
+_NO = r"(?:n't|(?<!than )not|\bnever)"  # more than not
 _FALSE = r"(?:wrong|incorrect|false|untrue|mistaken|impossible|a mistake|a lie|an error)"
 _WRONG = rf"(?:{_FALSE}|not (?:correct|right|true))"
 _SAY = r"(?:say|answer|think|claim|conclude|assume|write|believe|give|agree|accept|suppose|guess)s?"

@@ -134,6 +134,7 @@ def _times(tree: Tree, factor: Fraction) -> Tree:
 
 Algebra = Callable[[Opaque | Scalar | Words, Opaque | Scalar | Words], bool | None]
 _KIND = {"alternatives": "list", "interval": "pair"}  # what compares as what
+_OPTIONS, _TIME = re.compile("[A-J]{2,}"), re.compile(r"\d{1,2}:\d\d")
 MAX_FORMS = 4  # of one value, joined by "or"
 
 
@@ -216,7 +217,7 @@ class Comparison:
         several, one = (ours, theirs) if isinstance(ours, Sequence) else (theirs, ours)
         if several.kind == "based":  # the question names the base: a prediction may omit it
             return several is theirs and one.text == several.items[0].text
-        if re.fullmatch("[A-J]{2,}", one.text):  # of several options: A, B, D is ABD
+        if _OPTIONS.fullmatch(one.text):  # A, B, D is ABD
             return sorted(one.text) == sorted(item.text for item in several.items)
         if several.kind == "set" and len(several.items) == 1 and not self.depth:
             return self.same(several.items[0], one)
@@ -225,9 +226,11 @@ class Comparison:
             return self.same(several.items[0], one)  # one value in two forms
         if several.kind == "ratio" and len(several.items) == 2 and isinstance(one, Scalar):
             value = exact_value(one.tree)
-            if value is not None and value.denominator == 1:
-                return False  # 5:1 is not 5
             top, bottom = (item.tree for item in several.items)
+            if _TIME.fullmatch(several.text):
+                return False
+            if is_number(top) and is_number(bottom) and (not value or value.denominator == 1):
+                return False  # 5:1 is not 5
             return identical(("mul", top, ("pow", bottom, MINUS_ONE)), one.tree)
         return False
 
@@ -235,7 +238,7 @@ class Comparison:
         """a : b = c : d where a d = b c."""
         if len(ours.items) != len(theirs.items):
             return False
-        if re.fullmatch(r"\d{1,2}:\d\d", theirs.text):
+        if _TIME.fullmatch(theirs.text):
             return ours.text == theirs.text  # 10:20 may be a time of day
         a, c = ours.items[0].tree, theirs.items[0].tree
         if 0 in (exact_value(a), exact_value(c)):
@@ -311,6 +314,8 @@ class Comparison:
         value = self.value_of(relation) or as_interval(relation)
         if value is None or (relation is theirs and relations.is_sum(relation)):
             return False
+        if _OPTIONS.fullmatch(value.text) and isinstance(other, Sequence):
+            return False  # the segment AB, no options A and B
         return self.same(value, other) if relation is ours else self.same(other, value)
 
     def result_of(self, chain: Relation) -> Value | None:
@@ -357,12 +362,14 @@ class Comparison:
         return value if isinstance(value, Sequence) else as_interval(relation)
 
     def two_relations(self, ours: Relation, theirs: Relation) -> bool | None:
+        if _is_reflexive(ours) and not _is_reflexive(theirs):
+            return False
         ours, theirs = relations.turned(ours), relations.turned(theirs)
         if len(ours.parts) == len(theirs.parts) and ours.ops == theirs.ops:
             same = [self.same(*parts) for parts in zip(ours.parts, theirs.parts, strict=True)]
             is_stray = len(_percents(theirs)) > len(_percents(ours))  # 0.56 = 56 for 56%
             if all(same) and not is_stray:
-                return not _is_reflexive(ours) or _is_reflexive(theirs)
+                return True
         if ours.ops == theirs.ops == (r"\in",) and ours.parts[0].text != theirs.parts[0].text:
             return False
         our_interval, their_interval = self.interval_of(ours), self.interval_of(theirs)

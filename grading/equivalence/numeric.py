@@ -249,6 +249,7 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
     # hides the values (10^{99} x - 10^{99} x + 5), and for numbers (3.14159… is not pi), more.
     # Sums of two roots of n-bit integers may agree to 4 n bits.
     needed = 0
+    are_functions = bool(variables(left)) and bool(variables(right))
     for least in (DIGITS, CONFIRMING_DIGITS, MANY_DIGITS):
         _refuse(needed > 1.25 * MAX_MAGNITUDE, "a number")
         digits = max(least, needed if least == MANY_DIGITS else 0)
@@ -262,7 +263,7 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
         error = max(scale_a, scale_b, abs(a), abs(b)) * mp.mpf(10) ** (5 - digits)
         if abs(a - b) > error:
             return False
-        is_confirmed = digits > max(DIGITS, needed) or (bool(point) and error < SMALL_ERROR)
+        is_confirmed = digits > max(DIGITS, needed) or (are_functions and error < SMALL_ERROR)
         if is_confirmed and error <= max(abs(a), abs(b)) * mp.mpf(10) ** -30:
             return True
     return True  # both are zero: nothing smaller is computed with

@@ -343,7 +343,7 @@ def _is_residue(value: Value, modulus: Sequence) -> bool:
     if not all(isinstance(one, Scalar) for one in both):
         return False
     residue, size = (exact_value(one.tree) for one in both)
-    return residue is not None and size is not None and abs(residue) < size
+    return residue is not None and size is not None and abs(residue) < size > 1
 
 
 def _conditional(tokens: list[Token]) -> list[Value]:

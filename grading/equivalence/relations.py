@@ -69,8 +69,9 @@ def is_equation(label: Value, value: Value) -> bool:
 def is_sum(relation: Relation) -> bool:
     """Whether it says what a sum of several letters is, as an equation that is asked for does."""
     label = label_of(relation)
-    is_equation = set(relation.ops) == {"="} and isinstance(label, Scalar)
-    return is_equation and label.tree[0] == "add" and len(variables(label.tree)) > 1
+    parts = label.items if isinstance(label, Sequence) else (label,)  # A: x + y = 2
+    sums = [p.tree for p in parts if isinstance(p, Scalar) and p.tree[0] == "add"]
+    return set(relation.ops) == {"="} and any(len(variables(tree)) > 1 for tree in sums)
 
 
 def label_of(relation: Relation) -> Value:

@@ -138,7 +138,7 @@ y=y ->
 AB=AB ->
 f(x)=f(x) ->
 |x|=|x| ->
-\sqrt{x}=\sqrt{x} ->
+\sqrt{x}=\sqrt{x} -> \sqrt{x}
 (x,y)=(x,y) ->
 a=a, b=b ->
 x+y=y+x ->
