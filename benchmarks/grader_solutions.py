@@ -1,6 +1,6 @@
 """What the grader refuses of human solutions, and what it accepts of other rows' golds.
 
-    python -m benchmarks.grader_solutions [--limit N] [--data ../shared/data] [--out file.json]
+    python -m benchmarks.grader_solutions DATA [--limit N] [--out file.json]
 
 A solution that a person wrote is read as a completion, with its answer in a box: behind the last
 sentence, on a line of its own, or in display mode there. Every verdict but "right" is a refusal to
@@ -21,7 +21,7 @@ from benchmarks.table import about, markdown, tell
 from data_prep.build.filters import asks_for_proof
 from data_prep.sources.base import is_sentinel
 from grading.grade import grade_all
-from pipeline.errors import run_cli
+from pipeline.errors import UserError, run_cli
 from pipeline.manifest import write_json
 from pipeline.rows import read_rows
 
@@ -141,13 +141,15 @@ def count(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
     return table
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Grade solutions, golds and pairs of golds; print the tables, write what to look at."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("data", type=Path, help="the folder of the sets")
     parser.add_argument("--limit", type=int, help="rows of a set")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--out", type=Path, help="JSON for what is refused, and what is accepted")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
+    if not (args.data / "gsm8k").is_dir():
+        raise UserError(f"{args.data}: has no folder gsm8k; give the folder of the sets")
     solutions = chain(gsm8k(args.data), competition(args.data), numina(args.data))
     cases = [*first(solutions, args.limit)]
     golds = [case._replace(form="gold", text=BOX % case.gold) for case in cases]

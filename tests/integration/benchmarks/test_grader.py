@@ -1,12 +1,14 @@
 """The grader's benchmark with its real child processes: turns, and a grader that hangs."""
 
+import json
 import random
 
 import pytest
 
-from benchmarks import grader
+from benchmarks import grader, grader_solutions
 from benchmarks.grader import BASELINE, SINGLE
 from benchmarks.grader_cases import Case, expression_cases, integer_cases
+from pipeline.errors import UserError
 
 pytestmark = pytest.mark.integration
 
@@ -45,3 +47,18 @@ def test_a_grader_that_hangs_is_killed_and_goes_on(monkeypatch):
     finally:
         child.stop()
     assert measured.found == [None, True] and measured.seconds[0] == 3.0
+
+
+def test_human_solutions_are_read_and_what_is_refused_is_written(shared_data, tmp_path, capsys):
+    out = tmp_path / "refused.json"
+    grader_solutions.main([str(shared_data), "--limit", "12", "--out", str(out)])
+    found = json.loads(out.read_text())
+    shares = {(row["set"], row["form"]): float(row["recall, %"]) for row in found["table"]}
+    assert len(shares) >= 20 and min(shares.values()) >= 90
+    assert found["verdicts"]["right"] > 200 and found["pairs"] > 500
+    assert "GSM8K test" in capsys.readouterr().out
+
+
+def test_a_folder_without_the_sets_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no folder gsm8k"):
+        grader_solutions.main([str(tmp_path)])
