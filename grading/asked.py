@@ -51,13 +51,12 @@ def find_options(question: str) -> dict[str, str]:
     return options if len(options) > 1 else {}
 
 
-_BASE = re.compile(
-    r"\b(?:in|to|into)\s+(?:base[\s-]+(\w+)|(binary|octal|decimal|hexadecimal)\b)|\bbase\b(?!.*\b(?:in|to)\s+base)",
-    re.I | re.S,
-)
-
-
 _IS_ABOUT_BASES = re.compile("base|binary|octal|decimal")
+_BASE = re.compile(
+    r"\b(?:in|to|into)\s+(?:base[\s-]+(\w+)|(binary|octal|decimal|hexadecimal)\b)"
+    r"|\bbase\b(?!.*\b(?:in|to)\s+base)",
+    re.DOTALL,
+)
 _BASES = {"binary": "2", "octal": "8", "decimal": "10", "hexadecimal": "16"}
 
 

@@ -20,7 +20,8 @@ _DELIMITED = re.compile(
 # Words part the formulas of plain text, but for the names of functions and products of letters.
 _WORD = re.compile(
     r"(?<![\\A-Za-z])(?!(?:sqrt|sin|cos|tan|log|ln|pi)(?![a-z]))"
-    r"(?:[A-Za-z]{3,}|(?:an|as|at|be|by|do|he|if|in|is|it|me|my|no|of|on|or|so|to|up|us|we)(?![a-z])"
+    r"(?:[A-Za-z]{3,}"
+    r"|(?:an|as|at|be|by|do|he|if|in|is|it|me|my|no|of|on|or|so|to|up|us|we)(?![a-z])"
     r"|[aAI](?=\s+[\dA-Za-z(\\]))[A-Za-z']*",
     re.IGNORECASE,
 )

@@ -35,7 +35,8 @@ _KINDS = dict.fromkeys(TRIGONOMETRIC, "trigonometric") | dict.fromkeys(("ln", "l
 _KINDS |= {name: "inverse" for name in TRIGONOMETRIC if name.startswith("arc")}
 MOST = 10**12  # a larger power stays as it is
 _SIGNS = re.compile(
-    r"[-+*/\u00d7\u00f7\u00b7\u2212(|!]|\\(?:times|cdot|ast|div|[dt]?frac|binom|arc[a-z]+|sin|cos|tan|cot|sec|csc|ln|log|[lr]floor|gcd|max|min)"
+    r"[-+*/\u00d7\u00f7\u00b7\u2212(|!]|\\(?:times|cdot|ast|div|[dt]?frac|binom|arc[a-z]+"
+    r"|sin|cos|tan|cot|sec|csc|ln|log|[lr]floor|[lr]ceil|gcd|max|min)"
 )
 
 

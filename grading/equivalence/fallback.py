@@ -33,11 +33,11 @@ def agree(ours: Opaque | Scalar | Words, theirs: Opaque | Scalar | Words) -> boo
     if not prediction or not gold:
         return None
     # Gold first: verify is asymmetric. The pool's alarm covers the process.
-    is_same = math_verify.verify(gold, prediction, timeout_seconds=None)
+    if not math_verify.verify(gold, prediction, timeout_seconds=None):
+        return False
     values = [one[0].doit() for one in (gold, prediction) if isinstance(one[0], sympy.Expr)]
-    if is_same and len(values) == 2 and all(value.is_Rational for value in values):
-        return values[0] == values[1]  # it takes 1/2^98 for 0
-    return is_same
+    are_exact = len(values) == 2 and all(value.is_Rational for value in values)
+    return values[0] == values[1] if are_exact else True  # it takes 1/2^98 for 0
 
 
 def compare_in_worker(prediction: str, gold: str) -> str:

@@ -77,7 +77,8 @@ _RENAMES |= {
 _DROPPED = re.compile(
     r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?"
     r"|\\(?:bf|it|sf|tt|sl|em|tiny|small|normalsize|large|Large|LARGE|huge|Huge|bfseries|itshape"
-    r"|strut|mathstrut|therefore|because|square|blacksquare|displaystyle|textstyle|scriptstyle|limits|nolimits|boldmath|hfill|par|newline"
+    r"|strut|mathstrut|therefore|because|square|blacksquare|displaystyle|textstyle|scriptstyle"
+    r"|limits|nolimits|boldmath|hfill|par|newline"
     r"|centering)(?![A-Za-z])"
     r"|\\(?:[hv]space|phantom|label|tag)\s*\*?(?:\{[^{}]*\}|[-+\d])"
 )
@@ -102,7 +103,8 @@ _REWRITES = [
     (r"\{\s*\\?%\s*\}", "%"),
     (r"(?<![A-Za-z}_^])\{([A-Za-z])\}(?=\s*[_^])", r"\1"),
     (
-        r"(\\(?:sum|prod|int)(?:\\limits)?|(?<![A-Za-z\\])[A-Za-z])\s*\^\s*(\{[^{}]*\}|\\infty|\w)\s*_\s*(\{[^{}]*\}|\w)",
+        r"(\\(?:sum|prod|int)(?:\\limits)?|(?<![A-Za-z\\])[A-Za-z])\s*\^\s*"
+        r"(\{[^{}]*\}|\\infty|\w)\s*_\s*(\{[^{}]*\}|\w)",
         r"\1_\3^\2",
     ),
     (r"\\(?:text|mathrm|operatorname)\s*\{\s*mod\s*\}", r"\\pmod "),
