@@ -32,6 +32,7 @@ VERDICTS = (
     "wrong",
     "right",
 )
+MAX_QUESTION = 5_000  # characters at the end of a question that are read
 Golds = str | float | Sequence[str | float]  # one gold answer, or several of which any may match
 
 
@@ -150,8 +151,9 @@ def _grade_all(
     texts = list(texts)
     asked = [""] * len(texts) if questions is None else questions
     cases = []
-    for text, gold, question in zip(texts, golds, asked, strict=True):
+    for text, gold, asked_for in zip(texts, golds, asked, strict=True):
         start = time.perf_counter()
+        question = asked_for[-MAX_QUESTION:]  # what is asked comes last
         found = find(text, question)
         accepted = golds_as_asked(_as_list(gold), question, found.prediction or "")
         prediction, accepted = _to_judge(found, accepted)
