@@ -180,7 +180,7 @@ def _verdict_on_equal(prediction: str, question: str, golds: list[str]) -> str:
     case = prediction, question, golds
     if question and (is_restated(*case) or is_half_done(*case) or contradicts(*case)):
         return "wrong"
-    return "unevaluated" if is_unevaluated(prediction, golds) else "right"
+    return "unevaluated" if is_unevaluated(prediction, golds, question) else "right"
 
 
 def _to_judge(one: Extraction, golds: list[str]) -> tuple[str | None, list[str]]:

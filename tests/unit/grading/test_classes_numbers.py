@@ -10,7 +10,7 @@ from math import gcd, lcm
 
 import pytest
 
-from grading.grade import judge_all
+from grading.grade import grade_all
 
 ROWS = 200
 Row = tuple[str, str, bool]  # prediction, gold, whether it is right
@@ -146,7 +146,8 @@ def rows(make: Callable[[random.Random], Row], count: int) -> Iterator[Row]:
 @pytest.mark.parametrize("make", CLASSES, ids=lambda make: make.__name__)
 def test_no_wrong_row_of_a_class_is_paid_and_every_right_row_is(make, count=ROWS):
     table = list(rows(make, count))
-    judged = judge_all([(prediction, [gold]) for prediction, gold, _ in table])
-    pairs = list(zip(table, judged, strict=True))
+    boxed = [rf"<think>a</think>\boxed{{{prediction}}}" for prediction, *_ in table]
+    grades = grade_all(boxed, [gold for _, gold, _ in table])
+    pairs = list(zip(table, grades, strict=True))
     assert 0.2 < sum(right for *_, right in table) / count < 0.8
-    assert [row for row, (verdict, _) in pairs if (verdict == "right") is not row[2]] == []
+    assert [row for row, one in pairs if (one.verdict == "right") is not row[2]] == []
