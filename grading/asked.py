@@ -11,7 +11,6 @@ from grading.equivalence.relations import plain_label
 from grading.equivalence.tokens import Token, Unreadable, is_simple
 from grading.equivalence.values import Choice, Relation, Scalar, Unit, is_measure, ratio, read_unit
 
-MAX_OPTIONS = 10
 _PRINT = r"(?:\\(?:text|math)[a-z]*\s*\{|\\(?:rm|bf)(?![a-z])|[\s${*]|\\ ){0,9}"
 _AFTER = r"(?:[\s$}*~:.]|\\[ ,;:])*"
 _LETTER = re.compile(rf"{_PRINT}[(\[]?\s*([A-Ja-j])\s*[)\]]?{_AFTER}")
@@ -22,6 +21,7 @@ _MARK = re.compile(
     re.MULTILINE,
 )
 _HAS_OPTIONS = re.compile(r"B\s?[).:\]}]|[(\[]b[)\]]")
+_SPACES = re.compile(r"[\s$~{}]|\\[ ,;:!]|\\(?:text|mathrm)(?![a-z])")
 _END = re.compile(r"(?:[\s,;$~]|\\q?quad|\\[ ,;!]|\\\\|\.(?=\s*$))+$")
 
 
@@ -116,10 +116,21 @@ def golds_as_asked(golds: Sequence[str], question: str, prediction: str) -> list
     for gold in golds if options else ():
         letter, named = option_letter(gold), option_letter(prediction)
         if letter in options:
-            more.append(f"({letter}) {options[letter]}")
+            more += [f"({letter}) {options[letter]}", options[letter]]
+            if _is_spelled_out(prediction, letter, options[letter]):
+                more.append(prediction)
         elif letter is None and named in options and is_same_value(options[named], gold):
             more.append(f"({named}) {gold}")
     return [*golds, *more]
+
+
+def _is_spelled_out(prediction: str, letter: str, option: str) -> bool:
+    """Whether a prediction is an option as the question prints it: `C) x=-1`."""
+    match = _MARK.match(prediction)
+    if not match or (match[1] or match[2]).upper() != letter:
+        return False
+    ours, theirs = (_SPACES.sub("", text) for text in (prediction[match.end() :], option))
+    return bool(ours) and ours == theirs
 
 
 def is_plain(text: str) -> bool:

@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 from grading.denial import is_denied
 from grading.equivalence.compare import is_same_value
+from grading.equivalence.tokens import word_set
 from grading.equivalence.values import is_measure
 
 MAX_AROUND = 80  # characters on either side of a box that are looked at
 MAX_BEFORE = 200  # characters before the first box in which a group around it may open
+MAX_BOXES = 50  # of a text, from its end, whose surroundings are looked at
 MAX_ENCLOSING = 4  # groups around a box that are looked at
 
 
@@ -43,11 +45,13 @@ def find_answers(text: str, question: str = "") -> list[str]:
 
     Each is `-` + content + ` \\text{unit}`, the sign and the unit only where they are written.
     """
-    found, has_answer = [], False
+    boxes, has_answer = scan(text), False
+    found = [box.content for box in boxes[:-MAX_BOXES]]
     is_coefficient = "coefficient" in question  # \\boxed{5}x^2
-    for box in scan(text):
+    for box in boxes[-MAX_BOXES:]:
         around = _Around(text, box)
         is_part = around.is_part() or (_LETTER.match(around.after) and not is_coefficient)
+        is_part = is_part or around.is_scaled(question.lower())
         has_answer = has_answer or not (is_part or is_denied(around.before, around.after))
         found.append(_signed(around.sign(), box.content) + around.unit())
     return found if has_answer else []
@@ -141,16 +145,16 @@ _NO_OPERATION = re.compile(
     re.IGNORECASE,
 )
 _BULLET = re.compile(r"(?:^|\n)[ \t]*[-+*\u2212\u2022][ \t]+[*_ ]*$")
-_LETTER = re.compile(r"[abcijknp-rt-z](?![A-Za-z])")  # others may be units
+_LETTER = re.compile(r"[abceijknp-rt-z](?![A-Za-z])")  # others may be units
 _RIGHT = re.compile(
-    rf"\d|\s*(?::\s*\d|(?:\^\{{?\\circ\}}?|\\%)?\s*{_OPERATOR}"
+    rf"\d|\.\d|,\d{{3}}|\{{,\}}|\((?:[a-z]|\d+)\s*[-+*/^)]|\\left\s*\(|\s*(?::\s*(?!00)\d|(?:\^\{{?\\circ\}}?|\\%)?\s*{_OPERATOR}"
     r"(?:\s*(?:\(?\d|\\(?:[dt]?frac|sqrt|pi|boxed)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))"
-    r"|(?:\\right)?\)?\s*\^(?!\s*\{?\s*\\circ)|!(?=\s*\$)|\\(?:sqrt|pi)(?![A-Za-z])"
+    r"|(?:\\right)?\)?\s*\^(?!\s*\{?\s*\\circ)|!(?=\s*\$)|\\(?:sqrt|pi|ln|log|sin|cos|tan|theta|alpha|binom)(?![A-Za-z])"
     r"|\\[dt]?frac(?!\s*\{\s*\\(?:text|mathrm)))"
 )
 _SCALE = re.compile(
     r"(?:[\s$~]|\\[,;: ]|\\(?:text|mathrm|textrm)\s*\{)*"
-    r"(?:(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
+    r"((?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)(?=s?(?![A-Za-z]))"
     r"|(?:ten|hundred|thousand|million)ths?(?![A-Za-z])|[\u4e07\u4ebf])"
 )
 _NAME = r"(?:(?:square|sq\.?|cubic|cu\.?)\s+)?[A-Za-z]{1,12}(?:\s?(?:/|per)\s?[A-Za-z]{1,8})?"
@@ -159,9 +163,10 @@ _UNIT = re.compile(
     r"(?:[\s$~*_]|\\[,;: ]|\\[)\]])*(?:"
     rf"(?P<percent>\\%|%|(?:{_TEXT})?per\s?cent\b)"
     r"|(?P<degree>\^\s*\{?\s*\\circ\s*\}?|\u00b0)"
-    rf"|(?:(?P<upright>{_TEXT})|(?<=[\s$~*]))(?P<name>{_NAME})(?![A-Za-z{{])"
-    r"(?(upright)(?:\s+(?P<more>[A-Za-z ]{2,40}))?\s*\}|(?=(?:\s+(?P<next>[A-Za-z]{2}))?))"
-    r"\s*(?P<power>\^\{?[23]\}?|[\u00b2\u00b3])?)"
+    rf"|(?:(?P<upright>{_TEXT})|(?<=[\s$~*]))(?P<name>{_NAME})(?![A-Za-z{{&'\u2019-])"
+    r"(?(upright)(?:\s+(?P<more>[A-Za-z ]{2,40}))?\s*\}|(?=(?:\s+(?P<next>[A-Za-z]+))?))"
+    r"\s*\$?(?P<power>\^\{?[23]\}?|[\u00b2\u00b3])?)(?!\s*\$?\s*[/^])"
+    r"|(?P<base>_\{?\d{1,2}\}?)"
 )
 _PLAIN_VALUE = re.compile(
     r"(?:[\s\d.,/^+{}-]|\\(?:[dt]?frac|sqrt|pi|cdot|times)(?![A-Za-z])|\\[,!])+"
@@ -183,7 +188,7 @@ class _Around:
         """Whether the box is a part of a larger formula."""
         if any(map(_CHANGES.fullmatch, self.box.inside)):
             return True
-        if _RIGHT.match(self.after) or _SCALE.match(self.after):
+        if _RIGHT.match(self.after):
             return True
         before, prefix = self.before, self.prefix
         closing = re.match(r"(?:\\right)?\)", self.after)
@@ -198,6 +203,11 @@ class _Around:
         if _TOUCHING.search(prefix):
             return True
         return not _NOTHING.fullmatch(prefix) and self._is_factor(prefix)
+
+    def is_scaled(self, question: str) -> bool:
+        """Whether a word such as million follows that the question does not ask for."""
+        match = _SCALE.match(self.after)
+        return bool(match) and not re.search(rf"(?:how many|in)\b[^.?]*\b{match[1]}", question)
 
     def _is_factor(self, prefix: str) -> bool:
         """Whether what stands before the box shares its delimiters, and is not the box's value."""
@@ -224,17 +234,25 @@ class _Around:
         """The unit that stands right behind the box, where the box is a number."""
         if not _PLAIN_VALUE.fullmatch(self.box.content) or not (found := _UNIT.match(self.after)):
             return ""
+        if found["base"]:
+            return found["base"]
         if found["percent"] or found["degree"]:
             return r"\%" if found["percent"] else r"^\circ"
         name = found["name"]
-        if name in _NO_UNIT and (found["more"] or found["next"]):
-            return ""  # "5 in total" has no inches
+        following = found["more"] or found["next"]
+        is_noun = found["next"] and found["next"].lower() not in _BEHIND_UNITS  # 6 day passes
+        if is_noun or (name in _NO_UNIT and following):  # "5 in total" has no inches
+            return ""
         parts = [word for word in re.split(r"[\s/.]+", name) if word not in _POWERS]
-        is_unit = all(map(is_measure, parts))
+        is_unit = bool(parts) and all(map(is_measure, parts))
         return rf" \text{{ {name}}}{found['power'] or ''}" if is_unit else ""
 
 
 _NO_UNIT = {"in", *"nNtTjJwWvV"}
+_BEHIND_UNITS = word_set("""
+    in of per each and or altogether total is are was were long wide tall high deep for to at on by
+    more less left away as so from than apart old ago later every with which that the a this
+""")
 _POWERS = {"square", "cubic", "sq", "cu", "per", ""}
 UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
 _PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])(?=[A-Z]*[a-z])[A-Za-z]{2,}")
@@ -247,7 +265,7 @@ def plain_words(text: str) -> list[str]:
 
 
 _BRACKET = re.compile(r"\s*(?:\\left)?\s*\(\s*$")
-_OPENING = re.compile(r"\s*(?:\$|\\[(\[])\s*$")
+_OPENING = re.compile(r"(?:\s*(?:\$|\\[()\[\]]))+\s*$")
 _DELIMITER = re.compile(
     r"(?<!\\)(?:\$\$?|\\[()\[\]])|\\(?:begin|end)\s*\{(?:align|gather|equation)"
 )

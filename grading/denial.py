@@ -9,13 +9,15 @@ _SAY = r"(?:say|answer|think|claim|conclude|assume|write|believe|give|agree|acce
 _IS = r"(?:is|are|was|would be|seems|must be|has to be)"
 _ANSWER = r"(?:answer|result|value|number|solution|total|one)"
 _ADVERB = r"(?:possibly|really|actually|likely|simply|be|been|is|equals?|to|the answer)"
-_REST = r"[^.;,!?\n]*$"  # of the clause, up to the answer
+_REST = r"[^.:;,!?\n]*$"  # of the clause, up to the answer
 _BEFORE = re.compile(
     "|".join((
         rf"{_NO} (?:{_ADVERB}\b ?)*$",
         r"\b(?:no es|pas|nicht) ?$",
         "(?:не|不是|并非|不等于|\\\\neq?|\\\\not ?=|\u2260) ?$",
         r"(?<!-)\b(?:twice|double|triple|half(?: of)?|minus|negative|except|square of) ?$",
+        r"\b(?:two|three|four|five|ten) times ?$|\b(?:sum|product|difference) of ?$",
+        r"\b(?:square root|cube root|third|quarter|fifth|tenth|opposite|inverse|reciprocal) of ?$",
         r"\b(?:different from|anything but|rather than|instead of|(?<!none )other than) ?$",
         r"\bneither(?: \S+ nor)? ?$",
         rf"(?:\b{_FALSE}|{_NO} (?:true|correct|right|the case)) (?:that|to {_SAY})\b{_REST}",
@@ -29,16 +31,19 @@ _AFTER = re.compile(
     r"[ .,;:?\u2014-]*(?:(?:but|and|however|although|though|yet|no|wait|oops|sorry)\b[ ,]*)*"
     rf"(?:(?:this|that|it|which|the) )?(?:(?:box|{_ANSWER}) )?"
     rf"(?:{_IS} (?:(?:\w+ly|just|also|however|of course|the|an?) )*{_WRONG}\b"
-    r"|(?:is|are|was) not ?(?:[.,;!]|$)"
+    r"|(?:is|are|was) not(?: so| the case)? ?(?:[.,;!]|$)"
     rf"|(?:(?:is|are|was) not|isn't|wasn't|cannot be|can't be) (?:(?:the|a|what|final) )*"
-    rf"(?:correct|right|true|so|it|case|{_ANSWER})\b)| *\? no\b",
+    rf"(?:correct|right|true|it|{_ANSWER})\b)(?! (?:of|if|unless|for)\b)"
+    r"| *\? no\b| ?(?:squared|cubed)\b| ?(?:plus|minus|times) (?:\d|two|three|four|ten)\b",
     re.IGNORECASE,
 )
 # One of these is in every denial; looking for them first saves most of the time.
 _HINT = re.compile(
     r"n't|no[t ,]|never|nobody|wrong|incorrect|false|untrue|mistake|impossible|lie|error|twice"
-    r"|double|triple|half|minus|negative|except|square of|different from|anything but"
-    r"|rather than|instead of|other than|neither|pas|nicht|не|不|并非|\\ne|\u2260"
+    r"|double|triple|half|root|third|quarter|fifth|tenth|opposite|inverse|reciprocal"
+    r"|sum of|product of|difference of|squared|cubed|plus|times|minus|negative|except"
+    r"|square of|different from|anything but|rather than|instead of|other than|neither"
+    r"|pas|nicht|не|不|并非|\\ne|\u2260"
 )
 _MARKUP = re.compile(
     r"(?:[\s*_$`\"\u201c\u201d{}()\[\]~]"
@@ -48,6 +53,7 @@ _MARKUP = re.compile(
 
 def is_denied(before: str, after: str) -> bool:
     """Whether an answer between two pieces of text is denied: `not 5`, `5 is wrong`."""
+    before, after = (text.replace("\u2019", "'") for text in (before, after))
     if not _HINT.search(before.lower()) and not _HINT.search(after.lower()):
         return False
     before, after = (_MARKUP.sub(" ", text) for text in (before, after))

@@ -29,15 +29,26 @@ _SEPARATOR = re.compile(r"[,;:?](?:\s|$)|\.(?:\s|$)|\n")
 _QUANTITY = re.compile(
     r"(?<![\w.])\d[\d.,/]*(?:\s\d+/\d+)?\s{0,4}(?:(?:square|cubic)\s)?[A-Za-z]+(?:\s?/\s?[a-z]+)?"
 )
-# What is to be brought into another form: the formulas of the sentence behind these words.
-_TASK = re.compile(
-    r"\b(?:convert|simplif|factor|expand|evaluat|reduc|chang|express|rewrit|writ|compute)"
-    r"(?:y|ies|i[sz]e|e|ing|ed|s)*\b(?!\s+of)"
+# What is to be brought into another form: the formulas behind an imperative, or those of a whole
+# sentence that asks for a form.
+_VERB = (
+    r"(?:convert|simplify|factor(?:i[sz]e)?|expand|evaluate|reduce|change|express|rewrite|write"
+    r"|compute)"
 )
-_REDUCED = re.compile(r"\b(?:simplif|reduce|lowest terms|simplest|common fraction)")
-_FACTORED = re.compile(r"\bfactor(?:ed|i[sz])?|\bprime factor|product of (?:\w+ )*primes")
+_TASK = re.compile(rf"(?:^|[.?!;:,]\s+|\b(?:to|and|then|please|asks|questions?|now)\s+){_VERB}\b")
+_AS_FORM = re.compile(
+    r"\bas an? (?:\w+ )?(?:fraction|decimal|per ?cent(?:age)?|mixed number|ratio|power)\b"
+    r"|\bin scientific notation\b|\bas which power\b"
+)
+_REDUCED = re.compile(
+    r"\bsimplif|\bsimplest|\blowest terms|\breduced? (?:\w+ ){0,2}(?:fraction|form)"
+)
+_FACTORED = re.compile(
+    r"(?:^|[.?!;:,]\s+|\b(?:to|and|then|please)\s+)factor(?:i[sz]e)?\b|\bfactored\b"
+    r"|\b(?:prime )?factori[sz]ation\b|\bproduct of (?:\w+ )*(?:primes|prime factors)\b"
+)
 _STEMS = ("conver", "simpl", "factor", "expan", "evaluat", "reduc", "chang", "expres", "writ",
-    "comput", "lowest", "fraction", "prime")  # fmt: skip
+    "comput", "lowest", "as a", "scientific", "product of", "which power")  # fmt: skip
 _SENTENCE_END = re.compile(r"[.?!](?:\s|$)|\n\n")
 _NO_ATOM = re.compile(
     r"\^\s*(?:\{[^{}]*\}|\d)|(?<=\\sqrt)\s*\[\d\]"  # x^2 may be xx
@@ -81,7 +92,7 @@ def find_tasks(question: str) -> frozenset[str]:
         "reduce": _REDUCED.search(lowered),
         "simplify": "simplif" in lowered,
         "factor": _FACTORED.search(lowered),
-        "other": _TASK.search(lowered),
+        "other": _TASK.search(lowered) or _AS_FORM.search(lowered),
     }
     return frozenset(name for name, is_asked in tasks.items() if is_asked)
 
@@ -145,10 +156,13 @@ def _atoms(text: str) -> frozenset[str]:
 @functools.lru_cache(maxsize=1024)  # of a group's completions each is held against it
 def _listed(question: str) -> list[tuple[str, frozenset[str], bool]]:
     """(text, atoms, whether a task names it) of each formula in a question."""
+    lowered = question.lower()
     ends = [match.start() for match in _SENTENCE_END.finditer(question)] + [len(question)]
     spans = []
-    for task in _TASK.finditer(question.lower()):
+    for task in _TASK.finditer(lowered):
         spans.append((task.end(), next(end for end in ends if end >= task.end())))
+    for form in _AS_FORM.finditer(lowered):
+        spans.append((max([0, *(end for end in ends if end < form.start())]), form.start()))
     question = to_ascii(question)
     return [
         (text, _atoms(text), any(first <= start <= last for first, last in spans))

@@ -35,7 +35,7 @@ _KINDS = dict.fromkeys(TRIGONOMETRIC, "trigonometric") | dict.fromkeys(("ln", "l
 _KINDS |= {name: "inverse" for name in TRIGONOMETRIC if name.startswith("arc")}
 MOST = 10**12  # a larger power stays as it is
 _SIGNS = re.compile(
-    r"[-+*/\u00d7\u00f7\u00b7\u2212(|!]|\\(?:times|cdot|ast|div|[dt]?frac|binom|arc[a-z]+"
+    r"[-+*/\u00d7\u00f7\u00b7\u2212(|!]|\\[lr]?vert|\\mid|\\(?:times|cdot|ast|div|[dt]?frac|binom|arc[a-z]+"
     r"|sin|cos|tan|cot|sec|csc|ln|log|[lr]floor|[lr]ceil|gcd|max|min)"
 )
 
@@ -184,10 +184,9 @@ def is_half_done(prediction: str, question: str, golds: Sequence[str]) -> bool:
     results = find_results(prediction, golds)
     if "reduce" in tasks and any(map(_is_unreduced, results)):
         return not any(map(_is_unreduced, golds))
-    if "simplify" in tasks:
-        fewest = min(map(_num_divisions, golds))
-        if all(_num_divisions(result) > fewest for result in results):
-            return True
+    is_simple_gold = "simplify" in tasks and not any(map(_num_divisions, golds))
+    if is_simple_gold and all(map(_num_divisions, results)):
+        return True
     most = _num_factors(golds[0]) if "factor" in tasks and len(golds) == 1 else 0
     return most > 1 and all(_num_factors(result) < most for result in results)
 
@@ -195,7 +194,7 @@ def is_half_done(prediction: str, question: str, golds: Sequence[str]) -> bool:
 def _num_divisions(text: str) -> int:
     """How many divisions by letters a text has: `(x^2-9)/(x-3)` is still to be simplified."""
     trees = [part for form in forms(text, is_exact=True) for part in _trees(form)]
-    inverses = [one[1] for one in trees if one[0] == "pow" and one[2] == MINUS_ONE]
+    inverses = [one[1] for one in trees if one[0] == "pow" and MINUS_ONE in subtrees(one[2])]
     return len([base for base in inverses if variables(base)])
 
 
@@ -205,8 +204,13 @@ def _trees(form: Form) -> list[Tree]:
 
 
 def _num_factors(text: str) -> int:
-    """How many factors a product has, a power as many as its exponent; 0 where it is none."""
-    return max((_count_factors(form) for form in forms(text)), default=0)
+    """How many factors a product has, a power as many as its exponent; 0 where it has divisions."""
+    exact = [form for form in forms(text) if not _has_divisions(form)]
+    return max(map(_count_factors, exact), default=0)
+
+
+def _has_divisions(form: Form) -> bool:
+    return any(part[0] == "pow" and MINUS_ONE in subtrees(part[2]) for part in _trees(form))
 
 
 def _count_factors(tree: Tree) -> int:

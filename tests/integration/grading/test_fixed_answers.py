@@ -318,6 +318,8 @@ READ = {
     # An answer in words, with a capital or without; a line, turned round.
     (r"\text{True}", r"\text{true}"),
     ("y=x", "x = y"),
+    # A ratio is the fraction that it says.
+    *((r"\sin 30^\circ=\frac12", two) for two in ("1:2", "1 : 2")),
     # The gold names a distance, and these are its value.
     *((one, "|f_n - g_n| = 1") for one in ("1", "0!", "x^0", "1^x")),
     # The gold names a length, the answer is the product or segment that it is.

@@ -1,0 +1,98 @@
+"""What stands around a box, and what the question says: each rule, and what it must not touch."""
+
+import pytest
+
+from grading.grade import grade
+
+
+def is_right(text, gold, question=""):
+    return grade(text, gold, question, think_prefilled=None).verdict == "right"
+
+
+def boxed(answer):
+    return rf"So the answer is $\boxed{{{answer}}}$."
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "question"),
+    [
+        ("0.75", r"\frac{3}{4}", "A factory makes bolts. What fraction of them is good?"),
+        ("2.25", r"\frac94", "By what factor is the area changed?"),
+        ("-2.5", r"-\frac52", "If $x-3$ is a factor of the polynomial, find $k$."),
+        (r"\sqrt{192}", r"8\sqrt{3}", "The scale factor is 2. Find the length of AB."),
+        ("6/8", "3/4", "A store reduced its prices. What part is left?"),
+        ("0.5", r"\frac12", "The express train takes 0.5 hours longer. What part is lost?"),
+        ("0.5", r"\frac12", "Tom writes 0.5 and 2 on the board. What is their quotient's half?"),
+        (r"\frac{1}{x^3}", "x^{-3}", "Simplify the expression."),
+        (r"\frac{a}{b}\cdot\frac1c", r"\frac{a}{bc}", "Simplify the product."),
+        ("x=-1", "C", "Which? A) $x=1$ B) $x=2$ C) $x = -1$ D) $x=3$"),
+        ("C) x=-1", "C", "Which? A) $x=1$ B) $x=2$ C) $x = -1$ D) $x=3$"),
+        ("12", "12", "How many pairs are there?"),
+    ],
+)
+def test_the_question_does_not_forbid(prediction, gold, question):
+    assert is_right(boxed(prediction), gold, question)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "question"),
+    [
+        (r"\frac{9}{2}", "4.5", r"What is $\frac{9}{2}$ expressed as a decimal?"),
+        (r"\frac{9}{20}", "0.45", r"What is $\frac{9}{20}$ as a decimal?"),
+        ("0.375", r"\frac38", "What is 0.375 written as a common fraction?"),
+        (r"45\%", "0.45", r"What is $45\%$ as a decimal?"),
+        ("5700", r"5.7 \times 10^3", "The number $5700$ is written in scientific notation as"),
+        (r"\gcd(48,36)", "12", "Find the greatest common divisor of 48 and 36."),
+        (r"\lvert-72\rvert", "72", "What is the distance?"),
+        ("(B) 13", "B", "What? (A) 10 (B) 12 (C) 13"),
+        (r"4.2\text{ cm}^2", "4.2", "What is its area in square meters?"),
+        (r"\$170", "170", "How many cents do they cost?"),
+    ],
+)
+def test_the_question_forbids(prediction, gold, question):
+    assert not is_right(boxed(prediction), gold, question)
+
+
+@pytest.mark.parametrize(
+    ("text", "gold"),
+    [
+        (r"So \boxed{42}. That is not so surprising.", "42"),
+        (r"So \boxed{42}. It is not the case that more are needed.", "42"),
+        (r"So \boxed{42}. This is not the value of x but of y.", "42"),
+        (r"So \boxed{42}. The value is not correct unless x>0, which holds.", "42"),
+        (r"Hence it is impossible that the number is smaller: $\boxed{42}$", "42"),
+        (r"So 5-3 = \boxed{2}:00 pm", "2"),
+        (r"So $\boxed{12}$ cm$^2$.", r"12\text{ cm}^2"),
+        (r"$\boxed{762}$ M&M's", "762"),
+        (r"There are 22 more than not" "\n" r"\boxed{22}", "22"),
+        (r"- **$\boxed{5}$**", "5"),
+        (r"$x = -\boxed{5}$", "-5"),
+        (r"48 + 24 = 72. \boxed{72}", "72"),
+    ],
+)
+def test_the_text_does_not_forbid(text, gold):
+    assert is_right(text, gold)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"$\boxed{2}.5$", r"$\boxed{2},000$", r"\boxed{2}(x+1)", r"$\boxed{2}\ln 2$",
+        r"$\boxed{2}\theta$", r"$\boxed{2}e^x$", r"$2\cdot$ $\boxed{2}$", r"$\boxed{2}_8$",
+        r"ten times $\boxed{2}$", r"the square root of $\boxed{2}$", r"$\boxed{2}$ squared",
+        "The answer isn\u2019t $\\boxed{2}$.", r"\frac{\boxed{2}}{2}", r"\sqrt{\boxed{2}}",
+        r"It is wrong that the answer is \boxed{2}; it is 12.", r"3 + $\boxed{2}$",
+    ],
+)  # fmt: skip
+def test_the_text_forbids(text):
+    assert not is_right(text, "2")
+
+
+def test_a_word_such_as_dozen_counts_where_the_question_asks_for_it():
+    text = r"So $\boxed{7}$ dozen eggs."
+    assert is_right(text, "7", "How many dozen eggs are there?")
+    assert not is_right(text, "7", "How many eggs are there?")
+
+
+def test_a_text_of_thousands_of_boxes_is_graded_at_once():
+    assert is_right(r"$3x = y \boxed{5}$ and $\boxed{5}$ " * 5000, "5")
