@@ -38,12 +38,16 @@ _AFTER = re.compile(
     re.IGNORECASE,
 )
 # One of these is in every denial; looking for them first saves most of the time.
-_HINT = re.compile(
-    r"n't|no[t ,]|never|nobody|wrong|incorrect|false|untrue|mistake|impossible|lie|error|twice"
-    r"|double|triple|half|root|third|quarter|fifth|tenth|opposite|inverse|reciprocal"
-    r"|sum of|product of|difference of|squared|cubed|plus|times|minus|negative|except"
-    r"|square of|different from|anything but|rather than|instead of|other than|neither"
-    r"|pas|nicht|не|不|并非|\\ne|\u2260"
+_HINT_BEFORE = re.compile(
+    r"n't|no[t ,]|never|nobody|wrong|incorrect|false|untrue|mistake|impossible|a lie|an error|twice"
+    r"|double|triple|half|square root|cube root|third of|quarter|fifth|tenth|opposite|inverse of"
+    r"|reciprocal|times[\s$*({]*$|sum of|product of|difference of|minus|negative|except|square of"
+    r"|different from|anything but|rather than|instead of|other than|neither|pas|nicht|не|不|并非"
+    r"|\\ne|\u2260"
+)
+_HINT_AFTER = re.compile(
+    r"n't|not|wrong|incorrect|false|untrue|mistake|impossible|a lie|an error|\? ?no|squared|cubed"
+    r"|plus|minus|times"
 )
 _MARKUP = re.compile(
     r"(?:[\s*_$`\"\u201c\u201d{}()\[\]~]"
@@ -54,7 +58,8 @@ _MARKUP = re.compile(
 def is_denied(before: str, after: str) -> bool:
     """Whether an answer between two pieces of text is denied: `not 5`, `5 is wrong`."""
     before, after = (text.replace("\u2019", "'") for text in (before, after))
-    if not _HINT.search(before.lower()) and not _HINT.search(after.lower()):
+    may_be = _HINT_BEFORE.search(before.lower()), _HINT_AFTER.search(after.lower())
+    if not any(may_be):
         return False
     before, after = (_MARKUP.sub(" ", text) for text in (before, after))
-    return bool(_BEFORE.search(before) or _AFTER.match(after))
+    return bool((may_be[0] and _BEFORE.search(before)) or (may_be[1] and _AFTER.match(after)))
