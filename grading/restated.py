@@ -35,7 +35,10 @@ _VERB = (
     r"(?:convert|simplify|factor(?:i[sz]e)?|expand|evaluate|reduce|change|express|rewrite|write"
     r"|compute)"
 )
-_TASK = re.compile(rf"(?:^|[.?!;:,]\s+|\b(?:to|and|then|please|asks|questions?|now)\s+){_VERB}\b")
+_START = (
+    r"(?:^|(?:[.?!;:,]\s|\n)\s*|\b(?:to|and|then|please|now|you|we|i|must|should|can|could)\s+)"
+)
+_TASK = re.compile(rf"{_START}{_VERB}\b")
 _AS_FORM = re.compile(
     r"\bas an? (?:\w+ )?(?:fraction|decimal|per ?cent(?:age)?|mixed number|ratio|power)\b"
     r"|\bin scientific notation\b|\bas which power\b"
@@ -44,7 +47,7 @@ _REDUCED = re.compile(
     r"\bsimplif|\bsimplest|\blowest terms|\breduced? (?:\w+ ){0,2}(?:fraction|form)"
 )
 _FACTORED = re.compile(
-    r"(?:^|[.?!;:,]\s+|\b(?:to|and|then|please)\s+)factor(?:i[sz]e)?\b|\bfactored\b"
+    rf"{_START}factor(?:i[sz]e)?\b|\bfactored\b"
     r"|\b(?:prime )?factori[sz]ation\b|\bproduct of (?:\w+ )*(?:primes|prime factors)\b"
 )
 _STEMS = ("conver", "simpl", "factor", "expan", "evaluat", "reduc", "chang", "expres", "writ",

@@ -42,6 +42,8 @@ def test_the_question_does_not_forbid(prediction, gold, question):
         ("0.375", r"\frac38", "What is 0.375 written as a common fraction?"),
         (r"45\%", "0.45", r"What is $45\%$ as a decimal?"),
         ("5700", r"5.7 \times 10^3", "The number $5700$ is written in scientific notation as"),
+        (r"7\text{ mi}", "12320\\text{ yards}", "Can you convert 7 miles to yards?"),
+        (r"\sqrt{50}", r"5\sqrt{2}", "Exercise 7\nSimplify $\\sqrt{50}$"),
         (r"\gcd(48,36)", "12", "Find the greatest common divisor of 48 and 36."),
         (r"\lvert-72\rvert", "72", "What is the distance?"),
         ("(B) 13", "B", "What? (A) 10 (B) 12 (C) 13"),
