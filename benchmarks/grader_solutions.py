@@ -141,13 +141,20 @@ def count(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
     return table
 
 
+def _refuse(message: str) -> None:
+    raise UserError(f"command line: {message}; see --help")
+
+
 def main(argv: list[str] | None = None) -> None:
     """Grade solutions, golds and pairs of golds; print the tables, write what to look at."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.error = _refuse  # argparse would print its usage as well
     parser.add_argument("data", type=Path, help="the folder of the sets")
     parser.add_argument("--limit", type=int, help="rows of a set")
     parser.add_argument("--out", type=Path, help="JSON for what is refused, and what is accepted")
     args = parser.parse_args(argv)
+    if args.limit is not None and args.limit < 1:
+        raise UserError(f"command line: --limit {args.limit}: must be 1 or more")
     if not (args.data / "gsm8k").is_dir():
         raise UserError(f"{args.data}: has no folder gsm8k; give the folder of the sets")
     solutions = chain(gsm8k(args.data), competition(args.data), numina(args.data))

@@ -59,6 +59,8 @@ def test_human_solutions_are_read_and_what_is_refused_is_written(shared_data, tm
     assert "GSM8K test" in capsys.readouterr().out
 
 
-def test_a_folder_without_the_sets_is_refused(tmp_path):
+def test_a_folder_without_the_sets_and_a_limit_below_one_are_refused(tmp_path):
     with pytest.raises(UserError, match="no folder gsm8k"):
         grader_solutions.main([str(tmp_path)])
+    with pytest.raises(UserError, match="--limit 0: must be 1 or more"):
+        grader_solutions.main([str(tmp_path), "--limit", "0"])

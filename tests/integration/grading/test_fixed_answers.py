@@ -3,7 +3,7 @@
 A policy that finds one box which fits many golds need not solve anything. Here every fixed answer
 meets every real gold. Each pair that the grader accepts must be confirmed by a checker of this
 file, which shares no code with `grading/`: it reads plain numbers, short expressions, options and
-names. What it cannot read, a person has, and it is in `READ`.
+names. What it cannot read was read by hand, and is in `READ`.
 """
 
 import random
@@ -280,7 +280,7 @@ SAYS |= {r"\sqrt{0}": "0", r"\lim_{x\to 0}x": "0", r"\sum_{k=1}^{0}k": "0", r"\i
 HEAVY = {r"\sin\pi=0", r"e^{i\pi}+1=0", r"\tan 45^\circ=1"}
 HEAVY |= {r"\lim_{x\to 0}x", r"\sum_{k=1}^{0}k", r"\int_0^0 x\,dx"}
 
-# Pairs that a person has read, one reason for each group: (answer, gold).
+# Pairs that were read by hand, one reason for each group: (answer, gold).
 ANY_REAL = ("\\mathbb{R}", "x\\in\\mathbb{R}", "\\text{all real numbers}", "(-\\infty, +\\infty)")
 READ = {
     # All real numbers, or those above or other than 0, as a set, in words or as a condition.

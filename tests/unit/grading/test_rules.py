@@ -1,7 +1,7 @@
 """Rules of the grader, 304 rows of each: nothing incorrect is accepted, little correct is lost.
 
-The rows were drawn by people who had read the rules and not the grader. A label follows from how
-its row was drawn. docs/results/grader.md names the rules.
+Generators that were written from the rules alone drew the rows. A label follows from how its row
+was drawn. docs/results/grader.md names the rules.
 """
 
 import json
@@ -46,7 +46,7 @@ def test_nothing_incorrect_is_accepted_and_98_percent_of_the_correct_are(rule):
     assert len(lost) <= 0.02 * num_right, lost[:9]
 
 
-def test_completions_that_two_people_labelled_alike():
+def test_completions_that_were_labelled_twice_alike():
     """Written without having read the grader; the rows that are marked are known to be missed."""
     rows = read("labelled.jsonl")
     assert len(rows) > 1000
