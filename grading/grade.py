@@ -91,7 +91,7 @@ def grade_rollouts(
     golds: Sequence[Golds],
     forms: Sequence[str],
     questions: Sequence[str] | None = None,
-    **flags: bool,
+    **flags: Any,
 ) -> list[Grade]:
     """Grade completions in order, each with its own one of `ANSWER_FORMS`; see `grade_all`."""
     rows = zip(completions, forms, strict=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from grading.boxes import last_boxed
-from grading.grade import grade_all
+from grading.grade import grade_rollouts
 
 COLUMNS = ("answers", "answer", "gold", "ground_truth", "target", "solution", "final_answer")
 
@@ -22,7 +22,7 @@ def correctness_reward(
     completions: Sequence[str | list[dict]],
     column: str | None = None,
     think_prefilled: bool | None = None,
-    answer_form: str = "box",
+    answer_form: str | Sequence[str] = "box",
     final_number: bool = False,
     **columns: Any,
 ) -> list[float | None]:
@@ -36,7 +36,9 @@ def correctness_reward(
             worked solution the gold is its last box, or the text after `####`. By default the first
             column of `COLUMNS` that the data set has.
         think_prefilled: True if the prompts end with `<think>`, False if a thought is required,
-            None if it is optional. The other keys are those of `grade.grade_all`.
+            None if it is optional.
+        answer_form: where an answer is looked for; one for all rows or, as TRL hands over a column
+            of that name, one for each. The other keys are those of `grade.grade_all`.
 
     Raises:
         ValueError: the data set has no such column.
@@ -47,12 +49,13 @@ def correctness_reward(
         raise ValueError(f"column: {name or COLUMNS} is not in the data set, which has {known}")
     golds = [read_golds(value) for value in columns[name]]
     questions = columns.get("question") or [""] * len(golds)
-    grades = grade_all(
+    forms = [answer_form] * len(golds) if isinstance(answer_form, str) else answer_form
+    grades = grade_rollouts(
         [last_text(completion) for completion in completions],
         golds,
+        forms,
         ["" if question is None else str(question) for question in questions],
         think_prefilled=think_prefilled,
-        answer_form=answer_form,
         final_number=final_number,
     )
     pairs = zip(grades, golds, strict=True)

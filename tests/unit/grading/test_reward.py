@@ -71,3 +71,10 @@ def test_a_copy_of_the_questions_formula_is_not_paid():
 def test_a_thought_can_be_made_a_must(prefilled, value):
     texts = [r"\boxed{2}"]
     assert correctness_reward(texts, answer=[2], think_prefilled=prefilled) == [value]
+
+
+def test_a_column_names_the_form_of_each_row():
+    """TRL hands over a column as a list, also the one that `make data` writes."""
+    texts = ["<answer>2</answer>", r"\boxed{2}", "#### 2"]
+    forms = ["tags", "box", "box"]
+    assert correctness_reward(texts, answer=[2] * 3, answer_form=forms) == [1.0, 1.0, 0.0]
