@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import gzip
 import json
-import os
 import sys
 import time
 from collections import Counter
@@ -29,7 +28,7 @@ from typing import Any, BinaryIO
 from grading.equivalence.compare import is_parseable
 from grading.grade import grade_all, grade_short_all
 from grading.pool import logger as pool_logger
-from pipeline.console import clean, one_line, quiet_loggers
+from pipeline.console import clean, one_line, open_results, quiet_loggers
 from pipeline.errors import UserError, run_cli
 from pipeline.manifest import PARTIAL, encodable, open_whole
 from pipeline.prompts import ANSWER_FORMS
@@ -112,7 +111,7 @@ def summarise(path: str, verdicts: Counter[str], errors: list[str], seconds: flo
 def _open_output(out: str | None, opened: contextlib.ExitStack) -> BinaryIO:
     """Standard output, or a file that gets its name only when it is complete."""
     if out is None:
-        return sys.stdout.buffer
+        return opened.enter_context(open_results())
     try:
         file = opened.enter_context(open_whole(out, "wb", keep_partial=True))
     except OSError as error:
@@ -185,8 +184,6 @@ def main(argv: list[str] | None = None) -> None:
         _grade_file(args, verdicts, errors)
         sys.stderr.write(summarise(args.file, verdicts, errors, time.perf_counter() - start))
     except BrokenPipeError:
-        # Python flushes standard output once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(141)  # what a shell reports of a tool that was ended by a closed pipe
     except KeyboardInterrupt:
         line = f"interrupted after {verdicts.total():,} rows"

@@ -4,13 +4,18 @@ Rows, completions and file names are untrusted. Their control characters could c
 write into the clipboard or make an incorrect answer look correct.
 """
 
+import contextlib
+import errno
 import importlib
+import io
 import logging
 import os
 import re
+import select
 import sys
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 import rich.text
 from tqdm import tqdm
@@ -53,6 +58,94 @@ def one_line(text: object) -> str:
     if len(line) <= 2 * MAX_LINE:
         return line
     return f"{line[:MAX_LINE]} ... {line[-MAX_LINE:]}"
+
+
+class UnfailingFile(io.FileIO):
+    """A standard stream of which a write never fails: what cannot be written is left out.
+
+    The reader of a pipe ends, a log's disk is full, a terminal is gone: the work goes on.
+    """
+
+    is_told = False
+
+    def write(self, data: Any) -> int:
+        """Write all of it, waiting for a slow reader of a non-blocking pipe."""
+        rest = memoryview(data).cast("B")
+        length = len(rest)
+        try:
+            while rest:
+                written = super().write(rest)
+                if written is None:
+                    self._wait()
+                rest = rest[written or 0 :]
+        except OSError as error:
+            self._tell(error)
+        return length
+
+    def _wait(self) -> None:
+        waiting = select.poll()
+        waiting.register(self.fileno(), select.POLLOUT)
+        waiting.poll()
+
+    def _tell(self, error: OSError) -> None:
+        """Say once on stderr that stdout gets lost, but not that its reader has ended."""
+        if self.fileno() == 1 and error.errno != errno.EPIPE and not self.is_told:
+            line = f"notice: stdout cannot be written ({error.strerror}); the work goes on\n"
+            with contextlib.suppress(OSError):
+                os.write(2, line.encode())
+        self.is_told = True
+
+
+def protect_output() -> None:
+    """Let no write to stdout and stderr end the process, whoever writes; entry points call it.
+
+    Letters that the terminal's encoding lacks are written as `\\xb1`. A stream that is closed
+    becomes /dev/null, for child processes too: the next file that is opened would take its number.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number: those below are open by now.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = _unfailing(sys.stdout, sys.__stdout__, 1)
+    sys.stderr = _unfailing(sys.stderr, sys.__stderr__, 2)
+
+
+def _unfailing(stream: Any, pythons: Any, number: int) -> Any:
+    """A stream like this one that writes to an `UnfailingFile`; another's stays as it is."""
+    if stream is None:  # it was closed, and its number may be another file's by now
+        file = UnfailingFile(os.devnull, "w")
+        return io.TextIOWrapper(file, "utf-8", "backslashreplace", write_through=True)
+    if stream is not pythons:  # such as a notebook's
+        return stream
+    with contextlib.suppress(OSError):
+        stream.flush()
+    file = UnfailingFile(number, "w", closefd=False)
+    is_unbuffered = isinstance(stream.buffer, io.RawIOBase)  # python -u
+    return io.TextIOWrapper(
+        file if is_unbuffered else io.BufferedWriter(file),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def write_past_locks(text: str) -> None:
+    """Write to stderr past sys.stderr's lock, which another thread may hold for good."""
+    UnfailingFile(2, "w", closefd=False).write(clean(text).encode())
+
+
+@contextlib.contextmanager
+def open_results() -> Iterator[BinaryIO]:
+    """Standard output for a command's results: there a write that fails is an error."""
+    buffer = sys.stdout.buffer
+    if isinstance(getattr(buffer, "raw", buffer), UnfailingFile):
+        with open(1, "wb", closefd=False) as file:
+            yield file
+    else:
+        yield buffer
 
 
 def is_main_process() -> bool:

@@ -13,7 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.console import is_main_process, one_line, quiet_imports
+from pipeline.console import (
+    UnfailingFile,
+    is_main_process,
+    one_line,
+    protect_output,
+    quiet_imports,
+)
 from pipeline.values import redact
 
 DISK_ERRORS = (
@@ -45,8 +51,10 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
 
     A `UserError` or a disk's error gives exit code 2, a `LostError` 75, Ctrl-C 130.
     With `--json` stdout gets one object at the end: {"exit_code", "error", "output_dir", and the
-    manifest's "stage", "counts", "wall_time_s", ...}. Everything else goes to stderr.
+    manifest's "stage", "counts", "wall_time_s", ...}. Everything else goes to stderr. Output that
+    cannot be written changes neither the run nor its exit code.
     """
+    protect_output()
     quiet_imports()
     json_output = None
     if is_first:  # before, while modules are imported, Ctrl-C just ends the process
@@ -54,13 +62,13 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
         threading.excepthook = _thread_error
         if "--json" in sys.argv:
             sys.argv.remove("--json")
-            json_output = os.dup(1)
+            json_output = UnfailingFile(os.dup(1), "w")
             os.dup2(2, 1)  # of child processes too
     code, line = _run_to_end(main)
     if line:
         _tell(code, line)
     if json_output is not None and is_main_process():
-        os.write(json_output, f"{json.dumps(_summary(code, line))}\n".encode())
+        json_output.write(f"{json.dumps(_summary(code, line))}\n".encode())
     if code:
         sys.exit(code)
 

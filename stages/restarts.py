@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeline.console import notice
+from pipeline.console import notice, write_past_locks
 from pipeline.errors import LOST, UserError
 
 MAX_RESTARTS = 3  # of the processes of one host; accelerate's --max_restarts
@@ -68,6 +68,8 @@ def make_elastic(config: Any, asked: Mapping[str, Any]) -> Any:
     config.rdzv_backend = "c10d"
     config.rdzv_configs = KEEP_ALIVE | {"is_host": is_main} | config.rdzv_configs
     config.max_restarts = asked.get("max_restarts", MAX_RESTARTS)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup: a lost terminal ends nothing
+        config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
     return config
 
 
@@ -82,12 +84,11 @@ def address_towards(host: str, port: int) -> str:
 def meet_again(why: str) -> None:
     """Replace this launcher by one that meets the others again; a few times, then it ends."""
     meetings = int(os.environ.get("LAUNCH_MEETINGS", 0)) + 1
-    # `os.write` goes past all locks: another thread may hold sys.stderr's.
     if meetings > MAX_MEETINGS:
-        os.write(2, f"error: {why}; {REMEDY}\n".encode())
+        write_past_locks(f"error: {why}; {REMEDY}\n")
         os._exit(LOST)
     number = f"{meetings} of {MAX_MEETINGS}"
-    os.write(2, f"notice: {why}; this host tries to meet it again ({number})\n".encode())
+    write_past_locks(f"notice: {why}; this host tries to meet it again ({number})\n")
     os.environ["LAUNCH_MEETINGS"] = str(meetings)
     time.sleep(5)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -21,7 +21,7 @@ from data_prep.sampling import NO_VLLM, SamplingArguments
 from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.checkpoints import base_and_adapter, load_tokenizer, tokenizer_path
-from pipeline.console import VLLM_ENVIRONMENT
+from pipeline.console import VLLM_ENVIRONMENT, UnfailingFile
 from pipeline.errors import UserError
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
@@ -86,7 +86,7 @@ def held_stderr() -> Iterator[None]:
             raise  # says it all
         except BaseException:
             held.seek(0)
-            os.write(stderr, held.read())
+            UnfailingFile(stderr, "w", closefd=False).write(held.read())
             raise
         finally:
             sys.stderr.flush()

@@ -16,7 +16,7 @@ from torch.distributed import DistError
 from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
-from pipeline.console import one_line
+from pipeline.console import one_line, write_past_locks
 from pipeline.errors import LOST, LostError, UserError
 
 REMEDY = "with it up again, the same command resumes from the last checkpoint"
@@ -99,7 +99,7 @@ class Watched(vllm_generation.VLLMGeneration):
 
     def _give_up(self, what: str) -> None:
         late = f"has not ended a {what} within {self.seconds:g} s (vllm_call_timeout)"
-        os.write(2, f"\nerror: {one_line(f'{self._name()} {late}; {REMEDY}')}\n".encode())
+        write_past_locks(f"\nerror: {one_line(f'{self._name()} {late}; {REMEDY}')}\n")
         os._exit(LOST)  # the main thread may wait in NCCL, where nothing reaches it
 
     def _name(self) -> str:

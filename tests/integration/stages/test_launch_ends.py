@@ -1,5 +1,6 @@
 """How a launch of two processes ends, or starts them again: what they say, and their exit code."""
 
+import signal
 import subprocess
 import sys
 
@@ -21,8 +22,11 @@ def main():
     if kind == f"killed {rank}" or (kind == "killed once" and rank == "1"
                                     and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "nohup" and rank == "0":
+        os.kill(os.getppid(), signal.SIGHUP)
+        time.sleep(1)
     is_last = os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
-    time.sleep(0 if kind == "well" or is_last else 60)
+    time.sleep(0 if kind in ("well", "nohup") or is_last else 60)
 
 run_cli(main)
 """
@@ -34,6 +38,8 @@ def launch(*words):
     from stages import launch
 
     sys.argv = ["launch", *words]
+    if words[-1] == "nohup":
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     run_cli(launch.main, is_first=False)
     sys.exit()
 
@@ -42,6 +48,7 @@ def launch(*words):
     ("kind", "code", "line"),
     [
         ("well", 0, ""),
+        ("nohup", 0, ""),
         ("refused", 2, LINE),
         ("refused 1", 2, LINE),
         ("killed 1", 137, "error: rank 1 was ended by SIGKILL\n"),
