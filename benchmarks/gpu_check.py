@@ -23,10 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchmarks.table import about, publish, tell, wrap
-from pipeline import manifest
+from pipeline import manifest, strict_yaml
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse
 from stages.doctor import devices
@@ -210,7 +208,7 @@ class CheckArguments:
 def main() -> None:
     """Run the checks one after the other, write the page; exit code 1 where one failed."""
     (args,) = parse(__doc__ or "", CheckArguments)
-    known = yaml.safe_load(CHECKS.read_text(encoding="utf-8"))
+    known = strict_yaml.read(CHECKS)
     checks = [Check(name, **fields) for name, fields in known["checks"].items()]
     for name in args.checks:
         if name not in known["checks"]:

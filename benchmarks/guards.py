@@ -12,10 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchmarks.table import about, markdown, publish, run_once, tell
-from pipeline import manifest
+from pipeline import manifest, strict_yaml
 from pipeline.errors import run_cli
 from pipeline.settings import parse
 from stages.trainer.guards import GuardSettings
@@ -45,7 +43,7 @@ class Run:
 
 def read_runs() -> dict[str, Run]:
     """The runs of guards.yaml by name; `<kind>-<seed>` where there are several seeds."""
-    known = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    known = strict_yaml.read(FILE)
     runs = {}
     for name, fields in (known["broken"] | known["healthy"]).items():
         changed, keys = fields["changed"], fields["keys"]

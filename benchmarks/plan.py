@@ -10,9 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import yaml
-
 from benchmarks import table
+from pipeline import strict_yaml
 from pipeline.errors import run_cli
 from pipeline.settings import parse, setting
 from stages.preflight.inputs import load_shape
@@ -20,7 +19,7 @@ from stages.preflight.memory import Model
 from stages.preflight.plan import PlanArguments, grpo_seconds, plan
 from stages.preflight.roofline import DEVICES, padding, pass_seconds, update_passes
 
-KNOWN = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+KNOWN = strict_yaml.read(Path(__file__).with_suffix(".yaml"))
 RECIPES: dict[str, int] = KNOWN["recipes"]  # and their GPUs
 HOW = """\
 `make plan` estimates below every published step time. Take its hours as a lower end, and double

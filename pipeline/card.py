@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from pipeline import manifest
+from pipeline import manifest, strict_yaml
 from pipeline.checkpoints import is_hub_id
 from pipeline.stages import TRAINED
 
@@ -24,7 +24,7 @@ def find_licence(name: str | None) -> str:
     """The licence of a hub id by `licences.yaml`, of a folder by its card; else "unknown"."""
     from huggingface_hub import ModelCard
 
-    known = yaml.safe_load(Path(__file__).with_name("licences.yaml").read_text(encoding="utf-8"))
+    known = strict_yaml.read(Path(__file__).with_name("licences.yaml"))
     # Another owner's file, read after hours of training: a damaged one counts as missing.
     with contextlib.suppress(OSError, ValueError, TypeError, yaml.YAMLError):
         if name and Path(name, NAME).is_file():

@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import yaml
-
+from pipeline import strict_yaml
 from pipeline.errors import UserError
 from pipeline.values import redact
 
@@ -139,11 +138,10 @@ def hash_request(words: Sequence[str]) -> dict[str, str]:
 
 
 def hash_yaml(path: Path) -> str:
-    """SHA-256 of what a YAML file says; of its bytes where it is not YAML."""
+    """SHA-256 of what a YAML file says; of its bytes where it is refused."""
     content = path.read_bytes()
-    # Keys of several kinds cannot be sorted, and a date may be none.
-    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError):
-        said = yaml.safe_load(content.replace(b"{run}", b"run"))
+    with contextlib.suppress(UserError):  # the stage names the line
+        said = strict_yaml.read(path, "run")
         content = json.dumps(said, sort_keys=True, default=str).encode()
     return hashlib.sha256(content).hexdigest()
 
@@ -203,12 +201,9 @@ def config_matches(config: dict[str, Any], words: Sequence[str]) -> bool:
     path = Path(flags.get("--config", ""))
     if "--overlay" in flags or not path.is_file():
         return False
-    text = path.read_text(encoding="utf-8", errors="replace").replace(
-        "{run}", flags.get("--run_dir", "{run}")
-    )
     try:
-        said = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):  # the stage names the line
+        said = strict_yaml.read(path, flags.get("--run_dir"))
+    except UserError:  # the stage names the line
         return False
     return isinstance(said, dict) and all(config.get(key) == said[key] for key in said)
 

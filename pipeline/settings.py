@@ -24,8 +24,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from pipeline import strict_yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.lock import claim
@@ -184,13 +183,7 @@ def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
     """Read a flat YAML mapping; every fault is a `UserError` that names file and line."""
     if not Path(path).is_file():
         raise UserError(f"{path}: no such config file; recipes are in configs/<recipe>/")
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        config = yaml.safe_load(text.replace("{run}", run_dir))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else path
-        raise UserError(f"{where}: not valid YAML ({getattr(error, 'problem', error)})") from error
+    config = strict_yaml.read(path, run_dir)
     if not isinstance(config, dict):
         raise UserError(f"{path}: must be a mapping `key: value`, found {type(config).__name__}")
     return config
@@ -274,7 +267,12 @@ def _as_number(value: Any, members: list[str]) -> int | float | None:
         return None
     if "float" in members:
         return number if isinstance(value, str) else value
-    return int(number) if number.is_integer() else None
+    if not number.is_integer():
+        return None
+    try:
+        return int(str(value))  # the float has rounded one of more than 15 digits
+    except ValueError:  # 1e3
+        return int(number)
 
 
 class Settings(dict[str, Any]):

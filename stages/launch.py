@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline import strict_yaml
 from pipeline.console import quiet_launcher
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import Settings
@@ -87,6 +88,8 @@ def asked_of_launcher(command: list[str]) -> dict[str, Any]:
     from accelerate.commands.launch import launch_command_parser
 
     args = launch_command_parser().parse_args(command[heads[0] + 1 :])
+    if args.config_file and Path(args.config_file).suffix in (".yaml", ".yml"):
+        strict_yaml.read(args.config_file)  # accelerate takes the last of two equal keys
     config = vars(load_config_from_file(args.config_file)) if args.config_file else {}
     return config | {name: getattr(args, name) for name in ("config_file", *args.nondefault)}
 

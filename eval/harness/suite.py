@@ -15,11 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import yaml
-
 from data_prep.decontamination.benchmarks import BENCHMARKS, find_benchmark_file, load_benchmark
 from data_prep.schema import grpo_row, read_problems
 from grading.pool import GradingPool
+from pipeline import strict_yaml
 from pipeline.checkpoints import load_tokenizer
 from pipeline.errors import UserError
 from pipeline.prompts import render_prompt
@@ -48,8 +47,9 @@ load_tokenizer_once = functools.cache(load_tokenizer)  # however many tasks ask 
 
 def read_official_metadata(task: str) -> dict[str, dict[str, Any]]:
     """`{the harness's name: metadata}` of the official tasks on a benchmark."""
-    text = (FOLDER / f"official_{task}.yaml").read_text(encoding="utf-8")
-    tasks = yaml.safe_load(text.replace("!function ", ""))["task"]
+    file = FOLDER / f"official_{task}.yaml"
+    text = file.read_text(encoding="utf-8").replace("!function ", "")
+    tasks = strict_yaml.parse(text, str(file))["task"]
     return {one["task"]: one["metadata"] for one in tasks}
 
 

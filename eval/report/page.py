@@ -9,14 +9,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-
 from eval.harness.metrics import unseen_share
 from eval.report import plots
 from eval.report.decomposition import MIN_READABLE, PARTS
 from eval.report.numbers import headline_mode, is_official
 from eval.report.render import Table, flatten, render
-from pipeline import manifest
+from pipeline import manifest, strict_yaml
 
 REFERENCES = Path(__file__).with_name("references.yaml")
 COUNTS = ("rows_in", "rows_out", "dropped", "wall_time_s")  # of a stage, besides its own
@@ -473,7 +471,7 @@ def level_tables(report: dict) -> dict[str, Table]:
 
 def load_references(tasks: list[str]) -> list[dict[str, Any]]:
     """The published rows (`references.yaml`) of the tasks that were run; scores in per cent."""
-    sources = yaml.safe_load(REFERENCES.read_text(encoding="utf-8"))
+    sources = strict_yaml.read(REFERENCES)
     return [
         {key: row[key] for key in ("tasks", "title", "measured_as", "scores")}
         | {key: source.get(key) for key in ("source", "base_model", "stages", "note")}

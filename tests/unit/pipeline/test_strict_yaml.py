@@ -1,0 +1,127 @@
+"""YAML: what a person would read in another way is refused, with the line."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline import manifest, strict_yaml
+from pipeline.errors import UserError
+from pipeline.settings import Key, convert, read_yaml
+from stages.launch import asked_of_launcher
+
+ROOT = Path(__file__).resolve().parents[3]
+BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("seed: 1\nrate: 2\nseed: 3", 3, ["seed", "lines 1 and 3"]),
+        ("seed: 1\n'seed': 3", 2, ["lines 1 and 2"]),
+        ("env:\n  A: 1\n  B: 2\n  A: 3", 4, ["lines 2 and 4"]),
+        ("sft:\n- {name: a,\n   name: b}", 3, ["lines 2 and 3"]),
+        ("<<: {a: 1}\n<<: {b: 1}", 2, ["lines 1 and 2"]),
+        ("a: 1\n1: 2", 2, ["'1'"]),
+        ("on: 2", 1, ["'on'"]),
+        ("~: 2", 1, ["'~'"]),
+        ("? [a]\n: 1", 1, ["sequence"]),
+        ("a: 1\nb: 010", 2, ["010", "8"]),
+        ("b: [1, -0777]", 1, ["0777"]),
+        ("b: {c: 1:30}", 1, ["c: ", "1:30"]),
+        ("b: 1:30.5", 1, ["1:30.5"]),
+        ("b: 0x10", 1, ["0x10"]),
+        ("b: 0b11", 1, ["0b11"]),
+        ("b: 2024-01-31", 1, ["2024-01-31"]),
+        ("b: 2024-13-41", 1, ["2024-13-41"]),
+        (f"b: {'9' * 5000}", 1, []),
+        ("b: !!int '010'", 1, ["010"]),
+        ("b: !!bool maybe", 1, ["maybe"]),
+        ("b: !!set {a}", 1, ["set"]),
+        ("b: !!python/object/apply:os.system [ls]", 1, ["python"]),
+        ("b: =", 1, []),
+        ("a: 1\nb: &b [*b]", 2, ["alias"]),
+        (BOMB, None, ["aliases"]),
+        ("b: *nothing", 1, ["nothing"]),
+        ("--- {a: 1}\n--- {b: 1}", 2, []),
+        ("a: 1\n\tb: 2", 2, []),
+        ("b: [1, 2", 1, []),
+        ("b: \x00", None, []),
+        (f"b: {'[' * 5000}", None, ["deep"]),
+    ],
+)
+def test_what_reads_as_something_else_is_refused_with_its_line(text, line, words):
+    with pytest.raises(UserError) as refused:
+        strict_yaml.parse(text, "grpo.yaml")
+    message = str(refused.value)
+    place = "grpo.yaml:" if line is None else f"grpo.yaml:{line}: "
+    assert message.startswith(place)
+    assert "\n" not in message and len(message) < 300
+    assert all(word in message for word in words)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        *[("1e-5", 1e-5), ("-2.5E+3", -2500.0), ("1.e3", 1000.0), ("1_000", 1000), ("007", 7)],
+        *[("+3", 3), ("-0.0", 0.0), ("1.10", 1.1), ("null", None), ("~", None), ("", None)],
+        *[("yes", True), ("off", False), ("'010'", "010"), ("!!str 010", "010"), ("08", "08")],
+        *[(".inf", float("inf")), ("1-2", "1-2"), ("a:b", "a:b"), ("e5", "e5"), ("1e", "1e")],
+    ],
+)
+def test_plain_values_are_read_as_written(written, value):
+    assert strict_yaml.parse(f"a: {{b: [{written}]}}" if written else "a: {b: [~]}", "f") == {
+        "a": {"b": [value]}
+    }
+
+
+def test_aliases_and_merged_mappings_stay():
+    text = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: *a\n"
+    assert strict_yaml.parse(text, "f") == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 3, "y": 2},
+        "c": {"x": 1, "y": 2},
+    }
+    assert strict_yaml.parse("\ufeffa: 1", "f") == {"a": 1}  # as Windows' editors save it
+
+
+@pytest.mark.parametrize(
+    "run", ["runs/a: b", 'runs/"b', "runs/a #c", "runs/a\nseed: 7", "1:30", "*x", "runs/'d", "[e"]
+)
+def test_a_run_folder_is_never_yaml(run, tmp_path):
+    path = tmp_path / "sft.yaml"
+    path.write_text("a: {run}/sft\nb: ['x={run}/y', \"{run}\"]\nc: {d: '{run}'}\n")
+    expected = {"a": f"{run}/sft", "b": [f"x={run}/y", run], "c": {"d": run}}
+    assert read_yaml(str(path), run) == expected
+
+
+def test_every_yaml_of_the_project_is_read():
+    names = subprocess.check_output(["git", "-C", ROOT, "ls-files", "*.yaml"], text=True).split()
+    names = names or [str(path.relative_to(ROOT)) for path in ROOT.glob("configs/*/*.yaml")]
+    for name in names:
+        if "!function" not in (ROOT / name).read_text(encoding="utf-8"):  # lm-eval's own
+            strict_yaml.read(ROOT / name)
+
+
+def test_a_number_in_exponent_form_has_one_hash_and_one_type(tmp_path):
+    one, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    one.write_text("rate: 1e-5\nkwargs: {min_lr: 1e-6}\n")
+    other.write_text("rate: 0.00001\nkwargs: {min_lr: 1.0e-6}\n")
+    assert manifest.hash_yaml(one) == manifest.hash_yaml(other)
+    assert read_yaml(str(one))["kwargs"] == {"min_lr": 1e-6}  # a text would fail in the scheduler
+
+
+def test_whole_numbers_keep_their_digits():
+    for number in (2**53 + 1, 2**63 - 1, -(2**60) - 1):
+        for written in (number, str(number)):
+            assert convert("most", written, Key("int"), "f") == number
+
+
+def test_the_launchers_file_is_read_as_strictly(tmp_path):
+    path = tmp_path / "ddp.yaml"
+    path.write_text("num_processes: 2\nuse_cpu: true\nnum_processes: 8\n")
+    with pytest.raises(UserError, match="lines 1 and 3"):
+        asked_of_launcher(["accelerate", "launch", "--config_file", str(path), "x.py"])
