@@ -1,5 +1,6 @@
 """What a run holds on disk, and its removal."""
 
+import contextlib
 import re
 import shutil
 import sys
@@ -60,13 +61,16 @@ def bytes_of(place: Path) -> int:
 
 
 def show(run: str) -> None:
-    """Print what a run holds, with sizes."""
+    """Print what a run holds, with sizes, and what is in each folder: some may be the user's."""
     sizes = {place: bytes_of(place) for place in find(run)}
     if not sizes:
         sys.stdout.write(f"clean: {run} has no files of a run\n")
         return
     for place, number in [*sizes.items(), ("total", sum(sizes.values()))]:
         sys.stdout.write(f"{size(number):>12}  {place}\n")
+        if isinstance(place, Path) and place.is_dir() and not place.is_symlink():
+            names = ", ".join(sorted(one.name for one in place.iterdir()))
+            sys.stdout.write(f"{'':14}{names}\n")
     sys.stdout.write("clean: YES=1 removes these files; other seeds and recipes stay\n")
 
 
@@ -85,5 +89,7 @@ def remove(run: str) -> None:
         else:
             place.unlink(missing_ok=True)
         sys.stdout.write(f"clean: removed {place}\n")
-    if not [one for one in Path(run).iterdir() if one.suffix != ".lock"]:
-        shutil.rmtree(Path(run).resolve())
+    for place in places:
+        place.with_name(f"{place.name}.lock").unlink(missing_ok=True)  # this process's
+    with contextlib.suppress(OSError):  # others' files are left in it
+        Path(run).rmdir()

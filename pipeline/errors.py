@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +129,18 @@ def note_folder(folder: Path, needed: float = 0) -> None:
     _needed[folder] = needed
 
 
-def check_space(folder: str, needed: float, what: str) -> None:
-    """Refuse a folder whose disk has less than `needed` bytes free for `what`."""
+def check_space(folder: str, needed: float, what: str, kept: Sequence[str] = ()) -> None:
+    """Refuse a folder whose disk has less than `needed` bytes free for `what`.
+
+    Args:
+        kept: lines on files that the user may remove.
+    """
     note_folder(Path(folder), needed)
     free = shutil.disk_usage(folder).free
     if free < needed:
         fault = f"{what} needs {size(needed)}, its disk has {size(free)} free"
-        raise UserError(f"{folder}: {fault}; free some space, or choose another output_dir")
+        remedy = "; ".join(["free some space, or choose another output_dir", *kept])
+        raise UserError(f"{folder}: {fault}; {remedy}")
 
 
 def nearest(folder: str | Path) -> Path:

@@ -9,7 +9,6 @@ from accelerate import PartialState
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import integration_utils
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
-from transformers.trainer_utils import rotate_checkpoints
 
 from pipeline.console import Bar
 from pipeline.errors import UserError
@@ -70,20 +69,22 @@ class SealCheckpoints(TrainerCallback):
 
         def save_and_seal(output_dir: str) -> None:
             save_last_files(output_dir)
-            self.seal(trainer.args, output_dir)
+            self.seal(trainer.args, output_dir, is_saved=False)
 
         trainer._save_rng_state = save_and_seal
 
     @staticmethod
-    def seal(args: Any, checkpoint: str) -> None:
+    def seal(args: Any, checkpoint: str, is_saved: bool) -> None:
         PartialState().wait_for_everyone()
         if args.should_save:
-            run_folder.seal(Path(checkpoint))
+            # A folder that an earlier start left may have the hashes of other files.
+            known = run_folder.sealed(Path(checkpoint)).get("files") if is_saved else None
+            run_folder.seal(Path(checkpoint), known)
 
     def on_save(self, args, state, control, **kwargs):
-        self.seal(args, f"{args.output_dir}/checkpoint-{state.global_step}")
+        self.seal(args, f"{args.output_dir}/checkpoint-{state.global_step}", is_saved=True)
         if args.should_save:
-            rotate_checkpoints(args.output_dir, self.save_total_limit)
+            run_folder.rotate(Path(args.output_dir), self.save_total_limit)
 
 
 class StageProgress(TrainerCallback):

@@ -16,6 +16,7 @@ from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.errors import UserError, nearest, run_cli, size
 from pipeline.settings import RecipeArguments, parse
+from stages.removal import checkpoints
 
 OPTIONAL = ("flash-attn", "kernels", "liger-kernel", "vllm", "deepspeed", "wandb", "trackio")
 # Variables that change what a run does, and whose values are no secret.
@@ -49,7 +50,7 @@ def progress(run: str) -> str:
     """The stages of a run that are finished, and the last checkpoints of those that are not."""
     found = []
     for folder in sorted(path for path in Path(run).glob("*/") if "." not in path.name):
-        steps = [int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*[0-9]")]
+        steps = [*checkpoints(folder)]
         if manifest.read(folder):
             found.append(f"{folder.name} finished")
         elif steps:

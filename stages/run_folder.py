@@ -4,6 +4,8 @@
     sft.next/   a run of another configuration, until it has finished and takes that place
     sft.1/ ...  superseded runs: never removed, but without their optimizer's states
 
+A checkpoint that cannot be used is set aside, with all that is in it (stages/removal.py).
+
 A checkpoint is complete when `trainer_state.json` is there. `files.json`, written just before it,
 has the hash of each file and the `run.json` that the checkpoint belongs to. The next start finds a
 checkpoint that was changed since, and resumes from the one before (docs/reliability.md).
@@ -12,23 +14,28 @@ checkpoint that was changed since, and resumes from the one before (docs/reliabi
 import contextlib
 import json
 import math
-import shutil
-import sys
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import manifest
 from pipeline.checkpoints import reads
 from pipeline.errors import UserError
+from stages import removal
 from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
 
 RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
 SEAL, STATE = "files.json", "trainer_state.json"
-DAMAGED, FOREIGN = "damaged-", "foreign-"  # before the names of checkpoints that were set aside
+# The best model of a GRPO run, with its names while another takes its place.
+BEST = ("best", "best.partial", "best.replaced")
 # Of a superseded run's checkpoints, as torch, FSDP and DeepSpeed name them.
-OPTIMIZER_FILES = ("optimizer*", "scheduler.pt", "scaler.pt", "rng_state*", "global_step*")
+OPTIMIZER_FILES = (
+    *("optimizer*", "scheduler.pt", "scaler.pt", "rng_state*"),
+    "global_step*optim_states*",  # the weights are beside them
+)
 
 
 class Start(NamedTuple):
@@ -45,6 +52,8 @@ class Start(NamedTuple):
 
 def choose(folder: Path, run: dict[str, Any]) -> Start:
     """Find where a run (its `run.json`) trains; moves folders, so call it from one process only."""
+    if folder.is_symlink():
+        folder = folder.resolve()  # the folders beside it are on the disk that it names
     following = folder.with_name(f"{folder.name}.next")
     for one in (folder, following):  # never move or remove what is not ours
         files = [*one.iterdir()] if one.exists() else []
@@ -63,77 +72,85 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
         if is_finished and not manifest.is_damaged(old):
             continue  # FORCE=1
         if checkpoint := last_checkpoint(old, is_whole=lambda path: is_whole(path, run)):
-            seal(checkpoint)
+            seal_state(checkpoint)
             if old not in (folder, following):
                 make_room(following)
                 old.rename(following)
                 old = following
             return Start(str(folder), str(old), str(old / checkpoint.name))
-        if old == folder and not is_finished:
-            shutil.rmtree(folder)
-    if has_worth(folder):
-        make_room(following)
-        return Start(str(folder), str(following))
-    shutil.rmtree(folder, ignore_errors=True)
-    return Start(str(folder), str(folder))
+    for place in (folder, following):
+        if is_free(place, run):
+            return Start(str(folder), str(place))
+    make_room(following)
+    return Start(str(folder), str(following))
+
+
+def is_free(folder: Path, run: Mapping[str, Any]) -> bool:
+    """Whether a run can train in a folder from scratch: an earlier start of it, or just logs."""
+    if not (folder / RUN_FILE).exists() or removal.remove_logs(folder):
+        return True
+    if (folder / manifest.NAME).exists() or difference(read_run(folder), run):
+        return False
+    for name in BEST:
+        if os.path.lexists(folder / name):
+            why = "is of an earlier start, and this one begins from scratch"
+            removal.set_aside(folder / name, removal.EARLIER, why)
+    return True
 
 
 def superseded(folder: Path) -> list[Path]:
     """The runs that others have taken the place of, the oldest first."""
+    beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
     found = {
-        int(number): path
-        for path in folder.parent.glob(f"{folder.name}.*")
-        if (number := path.name.rpartition(".")[2]).isdecimal() and (path / RUN_FILE).is_file()
+        int(path.suffix[1:]): path
+        for path in beside
+        if path.stem == folder.name and path.suffix[1:].isdecimal() and (path / RUN_FILE).is_file()
     }
     return [found[number] for number in sorted(found)]
 
 
-def has_worth(folder: Path) -> bool:
-    """Whether a run has a result, or a checkpoint to resume from."""
-    return (folder / manifest.NAME).exists() or last_checkpoint(folder) is not None
-
-
 def make_room(folder: Path) -> Path | None:
-    """Give a run's folder the next number, or remove one without a checkpoint; its new place."""
-    if not has_worth(folder):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Give a run's folder the next number, or remove one that has just logs; its new place."""
+    if not os.path.lexists(folder) or removal.remove_logs(folder):
         return None
     place = folder.with_name(folder.name.removesuffix(".next"))
     number = max((int(path.suffix[1:]) for path in superseded(place)), default=0) + 1
-    return folder.rename(place.with_name(f"{place.name}.{number}"))
+    while os.path.lexists(numbered := place.with_name(f"{place.name}.{number}")):
+        number += 1
+    return folder.rename(numbered)
 
 
 def put_in_place(work: Path, folder: Path) -> None:
     """Let a finished run take the place of the one before, which loses its optimizer's states."""
-    for path in work.glob(f"{DAMAGED}checkpoint-*"):
-        shutil.rmtree(path)
     if work == folder:
         return
     old = make_room(folder)
     work.rename(folder)
     if old and (old / manifest.NAME).exists():
-        for kind in OPTIMIZER_FILES:
-            for path in old.glob(f"checkpoint-*/{kind}"):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+        for checkpoint in written_checkpoints(old):
+            names = sealed(checkpoint)["files"]
+            found = [name for name in names if any(fnmatch(name, kind) for kind in OPTIMIZER_FILES)]
+            removal.remove_files(checkpoint, found)
 
 
-def describe_superseded(folder: str) -> str:
-    """One line on the superseded runs and how to free them; empty where there is none."""
-    listed = []
-    for run in superseded(Path(folder)):
-        size = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
-        listed.append(f"{run} ({size / 2**20:,.0f} MiB)")
-    if not listed:
-        return ""
-    return f"superseded runs: {', '.join(listed)}; to free them: rm -r {folder}.[0-9]*"
+def describe_kept(folder: str | Path) -> list[str]:
+    """Lines on the superseded runs, and on what was set aside, with the command that frees them."""
+    place = Path(folder)
+    place = place.with_name(place.name.removesuffix(".next"))
+    following = place.with_name(f"{place.name}.next")
+    aside = [*removal.listed_aside(place), *removal.listed_aside(following)]
+    found = {"superseded runs": superseded(place), "set aside": aside}
+    lines = (removal.describe(what, places) for what, places in found.items())
+    return [line for line in lines if line]
 
 
-def seal(checkpoint: Path) -> None:
-    """Write `files.json`, or add what it lacks; every process has written its part."""
-    known = sealed(checkpoint).get("files", {})
+def seal(checkpoint: Path, known: Mapping[str, str] | None = None) -> None:
+    """Write `files.json`, when every process has written its part.
+
+    Args:
+        known: the hashes of files that are as they were; all others are read.
+    """
+    known = dict(known or {})
     # A kill while this was written leaves `files.json.partial`, which is written again below.
     ours = (SEAL, SEAL + manifest.PARTIAL)
     files = [path for path in checkpoint.rglob("*") if path.is_file() and path.name not in ours]
@@ -146,18 +163,57 @@ def seal(checkpoint: Path) -> None:
         manifest.write_json(checkpoint / SEAL, content)
 
 
+def seal_state(checkpoint: Path) -> None:
+    """Add the hash of `trainer_state.json`, which a kill may have kept out of `files.json`.
+
+    Other files that are not in it are the user's.
+    """
+    found = sealed(checkpoint)
+    if found and STATE not in found["files"]:
+        found["files"][STATE] = manifest.sha256(checkpoint / STATE)
+        manifest.write_json(checkpoint / SEAL, found)
+
+
+def written_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints that a folder's own run has written and finished, the oldest first."""
+    run, found = read_run(folder), removal.checkpoints(folder)
+    made_by = {step: sealed(path).get("run") for step, path in found.items()}
+    return [
+        found[step]
+        for step, made in sorted(made_by.items())
+        if made == run or (made and run and not difference(made, run))
+    ]
+
+
+def rotate(folder: Path, limit: int | None) -> None:
+    """Remove the oldest checkpoints of a folder's run, so that `limit` of them stay.
+
+    Other checkpoints do not count. Files in a checkpoint that the run did not write stay there.
+    """
+    if not limit or limit < 0:
+        return
+    found = written_checkpoints(folder)
+    # A roll-back takes the mark off those behind its step, which are written again.
+    complete = [path for path in found if (path / STATE).exists()]
+    if not complete:
+        return
+    for checkpoint in found[: found.index(complete[-limit:][0])]:
+        names = [name for name in sealed(checkpoint)["files"] if name != STATE]
+        # A kill on the way leaves no checkpoint that looks complete, but one to be removed.
+        removal.remove_files(checkpoint, [STATE, *names])
+        removal.remove_files(checkpoint, [SEAL])
+
+
 def is_whole(checkpoint: Path, run: Mapping[str, Any]) -> bool:
     """Whether a checkpoint is undamaged and of this run; any other is set aside, with a line."""
     fault, made_by = damage(checkpoint), sealed(checkpoint).get("run")
+    if not fault and not has_state(checkpoint):
+        fault = f"{STATE} is damaged"
     other = difference(made_by, run) if made_by else ""
     if not fault and not other:
         return True
-    prefix = DAMAGED if fault else FOREIGN
-    aside = checkpoint.with_name(f"{prefix}{checkpoint.name}")
-    shutil.rmtree(aside, ignore_errors=True)
-    checkpoint.rename(aside)
     why = fault or f"belongs to another run ({other})"
-    sys.stdout.write(f"{checkpoint}: {why}; set aside as {aside.name}, using an earlier one\n")
+    removal.set_aside(checkpoint, removal.DAMAGED if fault else removal.FOREIGN, why)
     return False
 
 
@@ -185,16 +241,21 @@ def sealed(checkpoint: Path) -> dict[str, Any]:
     return found if is_seal else {"files": {SEAL: ""}}
 
 
+def has_state(checkpoint: Path) -> bool:
+    """Whether a checkpoint's `trainer_state.json` can be read."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["global_step"]
+        return True
+    return False
+
+
 def last_checkpoint(
-    folder: Path, before: float = math.inf, is_whole: Any = lambda path: True
+    folder: Path, before: float = math.inf, is_whole: Callable[[Path], bool] = has_state
 ) -> Path | None:
     """The newest whole checkpoint below a step: one with a `trainer_state.json`."""
-    found = {int(p.name.rpartition("-")[2]): p for p in folder.glob("checkpoint-*[0-9]")}
-    for step in sorted((step for step in found if step < before), reverse=True):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            json.loads((found[step] / STATE).read_text(encoding="utf-8"))["global_step"]
-            if is_whole(found[step]):
-                return found[step]
+    for step, path in sorted(removal.checkpoints(folder).items(), reverse=True):
+        if step < before and (path / STATE).exists() and is_whole(path):
+            return path
     return None
 
 

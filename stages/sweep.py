@@ -32,6 +32,7 @@ from pipeline.stages import STAGES, load_keys
 from stages import sweep_page
 from stages.arguments import DEFAULTS
 from stages.checks import check_grpo, check_sft
+from stages.removal import checkpoints
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
 SFT_KEY = "sft."  # before a key of sft.yaml
@@ -152,7 +153,8 @@ def start_run(command: list[str]) -> int:
 def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
     """One row of the table from what a run has left; a figure that it never had is None."""
     logs: list[dict[str, Any]] = []
-    states = [folder / "trainer_state.json", *folder.glob("checkpoint-*[0-9]/trainer_state.json")]
+    places = [folder, *checkpoints(folder).values()]
+    states = [place / "trainer_state.json" for place in places]
     if found := [state for state in states if state.is_file()]:
         newest = max(found, key=lambda path: path.stat().st_mtime)
         logs = json.loads(newest.read_text(encoding="utf-8"))["log_history"]

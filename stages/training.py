@@ -29,7 +29,6 @@ from accelerate.utils import broadcast_object_list, gather_object
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import Trainer
 from transformers.integrations import is_deepspeed_zero3_enabled
-from transformers.trainer_utils import rotate_checkpoints
 
 from pipeline import card, checkpoints, manifest
 from pipeline.console import is_main_process, quiet_trackers, say
@@ -136,8 +135,7 @@ def check_hosts(start: run_folder.Start, main: dict[str, Any], mine: dict[str, A
 def start_run(folder: str, identity: dict[str, Any]) -> run_folder.Start:
     """Choose where a run trains and write its `run.json`; in the main process only."""
     start = run_folder.choose(Path(folder), identity)
-    line = run_folder.describe_superseded(folder)
-    if line:
+    for line in run_folder.describe_kept(folder):
         say(line)
     if start.work is None:
         return start
@@ -219,7 +217,8 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     progress = add_callbacks(trainer, name)
     args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
     if args.save_strategy != "no":
-        check_space(args.output_dir, checkpoint_bytes(trainer.model), "one more checkpoint")
+        kept = run_folder.describe_kept(args.output_dir)
+        check_space(args.output_dir, checkpoint_bytes(trainer.model), "one more checkpoint", kept)
     try:
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
     except AlreadyTrainedError:
@@ -234,7 +233,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
         progress.on_train_end(None, None, None)  # an error's line would be glued to the bar
     args.save_total_limit = limit
     if args.should_save:  # a kill may have come before the last one was
-        rotate_checkpoints(args.output_dir, limit)
+        run_folder.rotate(Path(args.output_dir), limit)
 
 
 def checkpoint_bytes(model: torch.nn.Module) -> int:

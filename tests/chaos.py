@@ -62,6 +62,7 @@ TIME_KEYS = re.compile(
 # Hold the clock (TensorBoard's events, the HTML report) or the order of a set (model card).
 NOT_COMPARED = re.compile(r"tfevents|training_args\.bin|README\.md|\.lock$|\.html$")
 OPTIMIZER = re.compile(r"checkpoint-\d+/(optimizer|scheduler|rng_state|files\.json)")
+ASIDE = re.compile(r"/(damaged|foreign|earlier)-\d+-")
 NOTHING = re.compile("(?!)")
 CRASH = re.compile(r"Traceback|Exception ignored|terminate called|core dumped|Fatal Python|HANGS")
 OURS = re.compile(rf'File "[^"]*/({"|".join(PACKAGES)})/')
@@ -194,7 +195,9 @@ class Lane:
         """What a stage left, by name."""
         files = [p for p in (self.run / stage).rglob("*") if p.is_file()]
         kept = [path for path in files if not NOT_COMPARED.search(path.name)]
-        return {str(path.relative_to(self.run)): comparable(path) for path in kept}
+        names = {str(path.relative_to(self.run)): path for path in kept}
+        # What was set aside stays until its user frees it.
+        return {name: comparable(path) for name, path in names.items() if not ASIDE.search(name)}
 
     def record(self) -> dict[str, Any]:
         """Run the chain undisturbed: by stage its seconds, changes, content, inputs and so on."""

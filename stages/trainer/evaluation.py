@@ -11,6 +11,7 @@ resumed run puts the finished one there.
 
 import json
 import math
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from accelerate.utils import broadcast_object_list
 
 from pipeline import manifest
 from pipeline.console import is_main_process
+from stages.removal import drop_replaced
 
 NAME, FILE = "best", "best.json"
 
@@ -100,10 +102,13 @@ def read_best(output_dir: str | Path) -> dict[str, Any] | None:
     Puts in order what a kill may have left: call it from one process only.
     """
     folder, written, replaced = _folders(output_dir)
-    if not folder.exists() and (written / FILE).is_file():
-        written.rename(folder)
-    shutil.rmtree(written, ignore_errors=True)
-    shutil.rmtree(replaced, ignore_errors=True)
+    if not os.path.lexists(folder):
+        for one in (written, replaced):
+            if (one / FILE).is_file() and not folder.exists():
+                one.rename(folder)
+    shutil.rmtree(written, ignore_errors=True)  # not whole, or saved again after a resume
+    if os.path.lexists(replaced):
+        drop_replaced(folder, replaced)
     file = folder / FILE
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
@@ -126,10 +131,11 @@ def keep_if_best(trainer: Any, name: str, metrics: dict[str, float]) -> bool:
     if trainer.args.should_save:
         record = {"metric": name, "value": value, "stderr": metrics[f"eval_{name}_stderr"]}
         manifest.write_json(written / FILE, record | {"step": step})
-        if folder.exists():
+        if os.path.lexists(folder):
             folder.rename(replaced)
         written.rename(folder)
-        shutil.rmtree(replaced, ignore_errors=True)
+        if os.path.lexists(replaced):
+            drop_replaced(folder, replaced)
     trainer.accelerator.wait_for_everyone()
     return True
 

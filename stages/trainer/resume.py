@@ -20,6 +20,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from trl.trainer.utils import RepeatSampler
 
 from pipeline.errors import UserError
+from stages.removal import checkpoints
 
 STATE_FILE, BUFFER_FILE = "extra_state.json", "generation_buffer_{}.pt"
 REFERENCE_FILE = "reference.pt"
@@ -122,6 +123,7 @@ def abandon_later_checkpoints(output_dir: str, step: int) -> None:
 
     Training resumes here. If it is killed later, it must find its own checkpoints only.
     """
-    for mark in Path(output_dir).glob(f"checkpoint-*[0-9]/{TRAINER_STATE_NAME}"):
-        if int(mark.parent.name.rpartition("-")[2]) > step:
+    for found, checkpoint in checkpoints(Path(output_dir)).items():
+        mark = checkpoint / TRAINER_STATE_NAME
+        if found > step and mark.is_file():
             mark.replace(mark.with_name(ABANDONED))

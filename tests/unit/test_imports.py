@@ -24,7 +24,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "grading": [("",)],
     "data_prep": [("schema",), ("sources", "sampling"), ("decontamination",), ("build",)],
     "stages": [
-        ("restarts",),
+        ("restarts", "removal"),
         ("launch", "run_folder", "own_code", "trainer.guards"),
         ("arguments",),
         ("trainer.curriculum", "trainer.rollouts", "callbacks"),
@@ -56,6 +56,7 @@ HOMES = {
         "pipeline/manifest.py",
         r"os\.replace|os\.rename|shutil\.move|\.replace\(_\)|\.rename\(_\)",
         {
+            "stages/removal.py": "gives what a run cannot use a name of its own",
             "stages/run_folder.py": "puts a whole run's folder in place",
             "stages/trainer/resume.py": "renames the state of abandoned checkpoints",
             "stages/trainer/evaluation.py": "puts the best checkpoint's folder in place",

@@ -209,9 +209,9 @@ def test_a_checkpoint_of_another_run_is_set_aside_and_not_removed(folder, capsys
     foreign.rename(folder / "checkpoint-8")
     assert prepare(folder).checkpoint == str(folder / "checkpoint-4")
     assert "seed: 3, not 0" in capsys.readouterr().out
-    assert (folder / "foreign-checkpoint-8" / "model.safetensors").is_file()
+    assert (folder / "foreign-1-checkpoint-8" / "model.safetensors").is_file()
     with pytest.raises(UserError, match="seed: 3, not 0"):
-        source = str(folder / "foreign-checkpoint-8")
+        source = str(folder / "foreign-1-checkpoint-8")
         prepare(folder.with_name("third"), CONFIG | {"resume_from_checkpoint": source})
 
 

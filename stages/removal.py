@@ -1,0 +1,115 @@
+"""What a run may remove from its folder, and how everything else is kept.
+
+A run removes files that it wrote and finished, by name, and never a folder with all that is in it:
+a user's notes, a renamed checkpoint or a link stay where they are. What a run can no longer use is
+set aside under a number. It is removed only when the user does so.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipeline.errors import size
+
+# As the Trainer names them: `checkpoint-8-keep` or `checkpoint-008` is the user's.
+CHECKPOINT = re.compile(r"checkpoint-(0|[1-9]\d*)", re.ASCII)
+# Before the number and the name of what was set aside, such as `damaged-1-checkpoint-8`.
+DAMAGED, FOREIGN, EARLIER = "damaged", "foreign", "earlier"
+ASIDE = re.compile(rf"({DAMAGED}|{FOREIGN}|{EARLIER})-\d+-.+", re.ASCII)
+# What a start leaves that has neither a checkpoint nor a result.
+LOGS = (
+    *("run.json", "run.json.partial"),
+    *("runs/**/events.out.tfevents.*", "completions/completions_*.parquet"),
+)
+
+
+def checkpoints(folder: Path) -> dict[int, Path]:
+    """The Trainer's checkpoints in a folder, by step."""
+    paths = folder.iterdir() if folder.is_dir() else ()
+    found = {path: CHECKPOINT.fullmatch(path.name) for path in paths}
+    return {int(match[1]): path for path, match in found.items() if match}
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove files of a folder, and the folders that are empty then; all else stays.
+
+    A link is never followed, whether it is the folder or lies below it.
+
+    Args:
+        names: paths within the folder; others, such as `../x`, are left alone.
+    """
+    if folder.is_symlink():
+        return
+    place, emptied = folder.resolve(), {folder}
+    for name in names:
+        file = folder / name
+        # Another program may have written the list of names.
+        if not file.parent.resolve().is_relative_to(place):
+            continue
+        with contextlib.suppress(OSError):  # a read-only disk: it stays
+            file.unlink(missing_ok=True)
+        emptied |= {folder / part for part in Path(name).parents}
+    for one in sorted(emptied, key=lambda path: len(path.parts), reverse=True):
+        with contextlib.suppress(OSError):  # the user's files are in it
+            one.rmdir()
+
+
+def remove_logs(folder: Path) -> bool:
+    """Remove a run's folder that holds nothing but logs; whether it did."""
+    logs = {path for kind in LOGS for path in folder.glob(kind)}
+    files = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    if folder.is_symlink() or files - logs:
+        return False
+    folders = [path for path in folder.rglob("*") if path.is_dir()]
+    remove_files(folder, [path.relative_to(folder).as_posix() for path in files])
+    for path in sorted(folders, reverse=True):
+        with contextlib.suppress(OSError):
+            path.rmdir()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    return not folder.exists()
+
+
+def set_aside(path: Path, kind: str, why: str, name: str = "") -> None:
+    """Give something that a run cannot use a name of its own, and say how to free it.
+
+    Args:
+        kind: DAMAGED, FOREIGN or EARLIER.
+        name: what it is called behind the number, by default as it is.
+    """
+    number = 1
+    while os.path.lexists(aside := path.with_name(f"{kind}-{number}-{name or path.name}")):
+        number += 1
+    path.rename(aside)
+    freed = f"to free it: rm -r {shlex.quote(str(aside))}"
+    sys.stdout.write(f"{path}: {why}; set aside as {aside.name}; {freed}\n")
+
+
+def drop_replaced(folder: Path, replaced: Path) -> None:
+    """Remove the files of a folder whose successors are in `folder`; keep others of the user."""
+    successors = [path for path in folder.rglob("*") if path.is_file()]
+    remove_files(replaced, [path.relative_to(folder).as_posix() for path in successors])
+    if os.path.lexists(replaced):
+        set_aside(replaced, EARLIER, "holds files that no stage wrote", folder.name)
+
+
+def listed_aside(folder: Path) -> list[Path]:
+    """What was set aside in a run's folder."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if ASIDE.fullmatch(path.name))
+
+
+def describe(what: str, places: Iterable[Path]) -> str:
+    """One line on what can be freed, with sizes and the command; empty where there is nothing."""
+    sizes = {
+        place: sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        for place in places
+    }
+    if not sizes:
+        return ""
+    shown = ", ".join(f"{place} ({size(number)})" for place, number in sizes.items())
+    return f"{what}: {shown}; to free: rm -r {shlex.join(map(str, sizes))}"
