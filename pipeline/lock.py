@@ -22,6 +22,7 @@ import psutil
 
 from pipeline.console import is_main_process
 from pipeline.errors import UserError, nearest, note_folder
+from pipeline.paths import check_links
 
 SAME_START = 60  # seconds that the system's clock may be set by while a process lives
 
@@ -30,6 +31,7 @@ def claim(folder: str | Path) -> None:
     """Take a folder's lock until this process ends; raises `UserError` where another has it."""
     if not is_main_process():
         return
+    check_links(folder, "folder")
     place = Path(folder).resolve()  # a link and what it names are one folder
     lock = place.with_name(f"{place.name}.lock")
     note_folder(place)

@@ -28,6 +28,7 @@ from pipeline import strict_yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.lock import claim
+from pipeline.paths import plain
 from pipeline.renamed import hint
 from pipeline.values import fault
 
@@ -334,7 +335,7 @@ def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict
             is_value = "None" in key.members and key.default not in (None, UNSET)
             typed[name] = None if is_value else UNSET
         else:
-            typed[name] = convert(name, value, key, where)
+            typed[name] = plain(name, convert(name, value, key, where), where)
     return typed
 
 
@@ -401,7 +402,7 @@ def _take_path(key: str, shell: dict[str, Any], known: dict[str, Key]) -> str | 
     path = shell.pop(key, None)
     if not isinstance(path, str | None):
         raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {path!r}")
-    return path
+    return plain(key, path, COMMAND_LINE)
 
 
 def read_settings(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.names import nearest, targets, unknown
+from pipeline.paths import check_links, plain
 from pipeline.stages import (
     CHAIN,
     GOALS,
@@ -173,7 +174,7 @@ def read(words: Sequence[str], env: Mapping[str, str]) -> Request:
     check_reads(request, readable)
     request.values = {name: value for name, value in request.values.items() if value}
     for name in PATHS & request.values.keys():
-        request.values[name] = os.path.expanduser(request.values[name])
+        request.values[name] = plain(name, request.values[name], "command line")
     locate(request)
     check_scoring(request, readers)
     check_args(request, env.get("MAKE_GOALS", "").split())
@@ -334,6 +335,7 @@ def locate(request: Request) -> None:
     run = f"{home}/{'-'.join(tasks)}" if tasks and not request["run"] else home
     request.run = os.path.normpath(run)  # one name, however it is written
     request.samples = os.path.normpath(f"{home}/samples")
+    check_links(request.run, "RUN")
     if Path(request.run).is_file():
         raise UserError(f"RUN: {request.run} is a file; name a folder")
 

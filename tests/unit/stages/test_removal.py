@@ -9,7 +9,14 @@ import pytest
 from pipeline import clean, errors
 from stages import run_folder
 from stages.trainer import evaluation
-from tests.unit.stages.test_training import CONFIG, INPUTS, add_checkpoint, finish, prepare
+from tests.unit.stages.test_training import (
+    CONFIG,
+    INPUTS,
+    add_checkpoint,
+    finish,
+    prepare,
+    weights_of,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -262,3 +269,29 @@ def test_cleaning_names_what_no_stage_wrote_and_removes_no_file_beside_it(tmp_pa
     assert "notes.txt" in shown and "good-4" in shown
     clean.remove(str(run))
     assert not (run / "sft").exists() and (run / "uv.lock").is_file()
+
+
+@pytest.mark.parametrize("fault", ["killed early", "damaged", "other run"])
+def test_a_stage_folder_that_is_a_link_starts_again_where_the_link_leads(folder, fault):
+    disk = folder.parent.parent / "disk" / "sft"
+    disk.mkdir(parents=True)
+    folder.parent.mkdir()
+    folder.symlink_to(disk)
+    prepare(folder)
+    if fault != "killed early":
+        add_checkpoint(folder, 4)
+    if fault == "damaged":
+        damage(folder / "checkpoint-4")
+    start = prepare(folder, {"seed": 1} if fault == "other run" else CONFIG)
+    assert start.checkpoint is None and Path(start.work).resolve().parent == disk.parent
+    finish(start)
+    assert folder.is_symlink() and weights_of(folder) == "weights"
+    numbered = [path.name for path in disk.parent.iterdir()]
+    assert sorted(numbered) == (["sft", "sft.1"] if fault == "other run" else ["sft"])
+
+
+def test_a_checkpoint_that_is_a_link_is_resumed_from(folder):
+    prepare(folder)
+    add_checkpoint(folder, 4).rename(folder.parent / "elsewhere")
+    (folder / "checkpoint-4").symlink_to("../elsewhere")
+    assert prepare(folder).checkpoint == str(folder / "checkpoint-4")

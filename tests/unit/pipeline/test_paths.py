@@ -1,0 +1,107 @@
+"""One folder, however its path is written; a path that leads nowhere is refused."""
+
+import json
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from pipeline import lock, variables
+from pipeline.errors import UserError
+from pipeline.settings import parse, read_settings
+from stages.arguments import SFT, SftArguments
+
+
+@dataclass
+class Arguments:
+    output_dir: str = "out"
+    train_file: str = ""
+    title: str = ""
+    checkpoints: list[str] = field(default_factory=list)
+    sources: list[dict] = field(default_factory=list)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "work").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "home"
+
+
+def read(tmp_path, *words, own=Arguments, hf=(), **keys):
+    (tmp_path / "stage.yaml").write_text(yaml.safe_dump(keys))
+    return read_settings(own, hf, ["--config", str(tmp_path / "stage.yaml"), *words])
+
+
+def test_the_home_folder_is_meant_by_a_tilde_wherever_a_path_is(tmp_path, home):
+    settings = read(
+        tmp_path, "--train_file", "~/d.jsonl", output_dir="~/work/x", title="~ 5 minutes",
+        checkpoints=["base=~/m", "hub=owner/name"], sources=[{"path": "~/d.jsonl"}],
+    )  # fmt: skip
+    assert settings.output_dir == f"{home}/work/x" and settings.title == "~ 5 minutes"
+    assert settings.train_file == f"{home}/d.jsonl"
+    assert settings.checkpoints == [f"base={home}/m", "hub=owner/name"]
+    assert settings.sources == [{"path": f"{home}/d.jsonl"}]
+    settings = read(tmp_path, "--run_dir=~/run", output_dir="{run}/sft")
+    assert settings.output_dir == f"{home}/run/sft"
+
+
+@pytest.mark.parametrize(
+    "written", ["~/work/x", "{home}/work/x", "../home/work/x", "link/x", "{home}/./work//x/"]
+)
+def test_a_folder_has_one_owner_however_its_path_is_written(tmp_path, home, written):
+    Path("link").symlink_to(home / "work")
+    parent = psutil.Process(os.getppid())
+    owner = {"host": socket.gethostname(), "pid": parent.pid, "started": parent.create_time()}
+    (home / "work" / "x.lock").write_text(json.dumps(owner))
+    words = ["--output_dir", written.format(home=home)]
+    with pytest.raises(UserError, match=f"in use by process {parent.pid}"):
+        parse("", Arguments, argv=words, owns="output_dir")
+    assert not Path("~").exists()
+
+
+@pytest.mark.parametrize("path", ["/scratch/$USER/x", "$HOME/x", "${WORK}", "a/${X}/b"])
+@pytest.mark.parametrize("key", ["output_dir", "train_file"])
+def test_a_variable_in_a_path_is_refused(tmp_path, key, path):
+    with pytest.raises(UserError, match=rf"{key}: .*not expanded"):
+        read(tmp_path, **{key: path})
+    with pytest.raises(UserError, match="path: "):
+        read(tmp_path, sources=[{"path": path}])
+    assert read(tmp_path, title=path).title == path  # no path
+
+
+def test_a_folder_that_has_the_sign_in_its_name_can_be_used(tmp_path):
+    Path("$USER", "a$b").mkdir(parents=True)
+    assert read(tmp_path, output_dir="$USER/a$b/new$1").output_dir == "$USER/a$b/new$1"
+
+
+@pytest.mark.parametrize("kind", ["missing disk", "circle"])
+@pytest.mark.parametrize("place", ["runs", "runs/x/sft"])
+def test_a_link_that_leads_nowhere_is_refused_and_nothing_made_behind_it(tmp_path, kind, place):
+    Path(place).parent.mkdir(parents=True, exist_ok=True)
+    Path(place).symlink_to(tmp_path / "disk" if kind == "missing disk" else Path(place).name)
+    for own, hf in ((Arguments, ()), (SftArguments, SFT)):
+        with pytest.raises(UserError, match=r"output_dir: .*is a link"):
+            read(tmp_path, own=own, hf=hf, output_dir="runs/x/sft")
+    with pytest.raises(UserError, match="is a link"):
+        lock.claim("runs/x/sft")
+    assert not (tmp_path / "disk").exists()
+
+
+def test_a_run_behind_a_link_that_leads_nowhere_is_refused_at_once(tmp_path):
+    Path("runs").symlink_to(tmp_path / "disk")
+    with pytest.raises(UserError, match=r"run: .*is a link"):
+        variables.read(["grpo", "--run", "runs/x"], {})
+
+
+def test_a_link_to_a_folder_works(tmp_path):
+    (tmp_path / "disk").mkdir()
+    Path("runs").symlink_to(tmp_path / "disk")
+    parse("", Arguments, argv=["--output_dir", "runs/x"], owns="output_dir")
+    assert (tmp_path / "disk" / "x.lock").is_file()
