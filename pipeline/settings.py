@@ -104,11 +104,15 @@ HF_SOURCES = {
 }
 
 
+def find_source(package: str, file: str) -> Path:
+    """A source file of an installed package, which is not imported."""
+    return Path(importlib.util.find_spec(package).origin).parent / file
+
+
 @functools.cache
 def _classes(package: str, file: str) -> dict[str, ast.ClassDef]:
     """The classes of an installed package's source file, by name."""
-    spec = importlib.util.find_spec(package)
-    tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
+    tree = ast.parse(find_source(package, file).read_text(encoding="utf-8"))
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
@@ -302,10 +306,14 @@ class Settings(dict[str, Any]):
     def __getattr__(self, key: str) -> Any:
         if key.startswith("_"):  # not set yet: while it is copied
             raise AttributeError(key)
-        value = self.get(key, self._known[key].default if key in self._known else UNSET)
+        value = self.get(key, self.default_of(key))
         if value is UNSET:
             raise AttributeError(f"{key}: neither given nor is its default known")
         return value
+
+    def default_of(self, key: str) -> Any:
+        """The default of a key; UNSET where it is not known."""
+        return self._known[key].default if key in self._known else UNSET
 
     def replaced(self, **changes: Any) -> "Settings":
         """The same with other values; UNSET takes a key away."""

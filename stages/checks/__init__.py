@@ -28,7 +28,9 @@ from stages.checks.curriculum import check_curriculum
 from stages.checks.evaluation import check_evaluation, check_held_out
 from stages.checks.guards import check_rollback
 from stages.checks.loss import check_loss, check_scale
+from stages.checks.optimizer import check_optimizer, check_schedule
 from stages.checks.rewards import check_rewards
+from stages.checks.switches import check_switches
 from stages.checks.vllm import check_vllm, check_vllm_keys
 
 
@@ -49,6 +51,9 @@ def check_sft_keys(settings: Settings) -> None:
     check_upload(settings)
     check_choices(settings, ("dtype",))
     check_trackers(settings)
+    check_switches(settings)
+    check_optimizer(settings)
+    check_schedule(settings)
     check_rounding(settings)
 
 
@@ -80,4 +85,7 @@ def check_grpo_keys(settings: Settings) -> None:
     check_rollback(settings, num_processes)
     check_evaluation(settings)
     check_vllm_keys(settings)
+    check_switches(settings)
+    check_optimizer(settings)
+    check_schedule(settings)
     check_rewards(settings)

@@ -6,6 +6,7 @@ from pathlib import Path
 from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.settings import PointlessKey, Settings
+from stages.checks.optimizer import OPTIMIZERS, optimizer_of
 from stages.launch import is_installed, is_on
 
 # TRL accepts any text for these and fails at the first loss, or with the model loaded.
@@ -21,31 +22,79 @@ PACKAGES = {name: (name,) for name in TRACKERS} | {
     "flash_attention_3": ("flash-attn-3", "kernels"),
     "flash_attention_4": ("flash-attn-4", "kernels"),
     "use_liger_kernel": ("liger-kernel",),
+    "load_in_4bit": ("bitsandbytes",),
+    "load_in_8bit": ("bitsandbytes",),
 }
-SFT_INEFFECTIVE = {
+LOSS_ALONE = "evaluation takes a loss or rewards, and keeps no predictions"
+UPLOAD = "the stages upload nothing; `make push REPO=owner/name` does"
+INEFFECTIVE = {
+    "do_train": "a training stage trains",
+    "do_predict": "a training stage predicts nothing",
+    **dict.fromkeys(
+        (
+            "prediction_loss_only",
+            "include_for_metrics",
+            "batch_eval_metrics",
+            "eval_do_concat_batches",
+            "eval_use_gather_object",
+            "label_names",
+        ),
+        LOSS_ALONE,
+    ),
+    **dict.fromkeys(
+        ("bf16_full_eval", "fp16_full_eval"), "evaluation while training has training's precision"
+    ),
+    **dict.fromkeys(
+        (
+            "hub_model_id",
+            "hub_strategy",
+            "hub_token",
+            "hub_private_repo",
+            "hub_always_push",
+            "hub_revision",
+        ),
+        UPLOAD,
+    ),
+    "fsdp_config": "FSDP belongs to the launch, see configs/accelerate/fsdp2.yaml",
+    "length_column_name": "rows have no column with their length",
+}
+LAST = "<output_dir> is the model of the last step"
+SFT_INEFFECTIVE = INEFFECTIVE | {
     "eos_token": "rows end with the EOS of the checkpoint's own tokenizer",
     "dataset_text_field": "rows have prompt and completion",
     "assistant_only_loss": "the loss is on the completion",
     "truncation_mode": "rows over max_length are dropped, never cut",
+    "dataset_kwargs": "rows are prepared by the stage",
+    "pad_token": "rows are padded with that of the checkpoint's own tokenizer",
+    "load_best_model_at_end": LAST,
+    "metric_for_best_model": LAST,
+    "greater_is_better": LAST,
 }
 TEMPLATE = "prompts are rendered with the chat template of the checkpoint's own tokenizer"
 BEST = "<output_dir>/best keeps the model with the highest avg@k, <output_dir> the last one"
-GRPO_INEFFECTIVE = {
+GRPO_INEFFECTIVE = INEFFECTIVE | {
     # Only GRPO would render with them, and SFT, difficulty and evaluation without.
     "chat_template_kwargs": TEMPLATE,
     "load_best_model_at_end": BEST,
     "metric_for_best_model": BEST,
     "greater_is_better": BEST,
+    "label_smoothing_factor": "GRPO's loss has no labels",
+    "max_tool_calling_iterations": "no tools are called",
+    "log_multimodal": "problems are text",
+    "train_sampling_strategy": "curriculum chooses the problems",
 }
+
+
+def is_given(settings: Settings, key: str) -> bool:
+    """Whether a recipe asks for something by a key; `false` where that is the default does not."""
+    return key in settings and (bool(settings[key]) or settings[key] != settings.default_of(key))
 
 
 def check_ineffective(settings: Settings, reasons: dict[str, str]) -> None:
     """Refuse keys that this pipeline would ignore, each for its reason."""
     for key, reason in reasons.items():
-        if settings.get(key):
-            raise UserError(
-                f"{key}: {settings.get(key)!r} would have no effect: {reason}; remove it"
-            )
+        if is_given(settings, key):
+            raise UserError(f"{key}: {settings[key]!r} would have no effect: {reason}; remove it")
 
 
 def check_upload(settings: Settings) -> None:
@@ -79,6 +128,8 @@ def check_packages(settings: Settings) -> None:
     is_of_hub = "/" in attention  # kernels-community/flash-attn2
     needed = [("attn_implementation", ("kernels",) if is_of_hub else PACKAGES.get(attention))]
     needed += [("report_to", PACKAGES[name]) for name in TRACKERS if name in settings.report_to]
+    optimizer = OPTIMIZERS.get(optimizer_of(settings))
+    needed += [("optim", (name,)) for name in (optimizer.packages if optimizer else ())]
     needed += [(key, PACKAGES[key]) for key in PACKAGES.keys() & settings.keys() if settings[key]]
     for key, packages in needed:
         if packages and not manifest.versions(packages):

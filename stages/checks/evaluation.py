@@ -6,22 +6,10 @@ from data_prep.decontamination.text import normalise_question
 from data_prep.schema import COLUMNS, check_row
 from pipeline.errors import UserError
 from pipeline.rows import read_rows
-from pipeline.settings import PointlessKey, Settings
+from pipeline.settings import Settings
 from stages.checks.batch import nearest_multiples
 from stages.checks.common import BEST
 
-# Without `eval_strategy: steps` nothing reads these.
-NEEDS_STRATEGY = (
-    "eval_file",
-    "eval_problems",
-    "eval_steps",
-    "eval_delay",
-    "eval_on_start",
-    "do_eval",
-    "num_generations_eval",
-    "per_device_eval_batch_size",
-    "validate_only",
-)
 LEAST_PROBLEMS = 2  # held out; of one alone there is no standard error
 
 
@@ -35,10 +23,6 @@ def check_evaluation(settings: Settings) -> None:
             f"lr_scheduler_type: {schedule} follows a loss of held-out rows; use another"
         )
     if strategy == "no":
-        for key in NEEDS_STRATEGY:
-            if settings.get(key):
-                why = f"{settings[key]!r} would have no effect without eval_strategy: steps"
-                raise PointlessKey(key, why, ("eval_strategy",))
         return
     if strategy != "steps":
         raise UserError(f"eval_strategy: must be steps, with eval_steps (got {strategy!r})")

@@ -11,7 +11,7 @@ from typing import Any
 from data_prep.sampling import NO_VLLM
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
-from pipeline.settings import PointlessKey, Settings
+from pipeline.settings import Settings
 from stages.arguments import keeps_old_logps, steps_per_generation
 from stages.launch import is_installed
 
@@ -24,9 +24,6 @@ SERVE = (
 def check_vllm_keys(settings: Settings) -> None:
     """Refuse numbers that vLLM would silently cut, and a guard that would get no log-probs."""
     if not settings.use_vllm:
-        if "vllm_call_timeout" in settings:
-            why = "bounds the calls of vLLM; set use_vllm: true, or remove the key"
-            raise PointlessKey("vllm_call_timeout", why, ("use_vllm",))
         return
     mode, num_processes = settings.vllm_mode, int(os.environ.get("WORLD_SIZE", "1"))
     if mode not in ("colocate", "server"):

@@ -155,10 +155,10 @@ def check_all(settings):
         (EVAL | {"num_generations_eval": 4, "per_device_eval_batch_size": 6},
          "per_device_eval_batch_size"),
         (VLLM, None),
-        ({"use_vllm": "false", "vllm_mode": "nowhere"}, None),
+        ({"use_vllm": "false", "vllm_mode": "server"}, "vllm_mode"),
         (VLLM | {"vllm_max_model_length": 1024, "max_prompt_length": 512}, None),
         (VLLM | {"vllm_max_model_length": 1024, "max_prompt_length": 600}, "vllm_max_model_length"),
-        (VLLM | {"vllm_max_model_length": 8, "vllm_mode": "server"}, None),
+        (VLLM | {"vllm_max_model_length": 8, "vllm_mode": "server"}, "vllm_max_model_length"),
         (BLIND, "vllm_importance_sampling_correction"),
         (BLIND | {"guard_alignment": "off"}, None),
         # Several optimizer steps share a generation: TRL keeps the old log-probs.

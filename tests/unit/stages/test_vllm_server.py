@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import UserError
-from stages.checks import vllm
+from stages.checks import check_grpo_keys, vllm
 from tests.unit.stages.helpers import grpo, named
 
 ON = {"use_vllm": True}
@@ -124,7 +124,7 @@ def test_a_server_that_cannot_serve_a_trainer(serve, answer, words):
 
 def test_a_bound_on_calls_of_vllm_needs_vllm():
     def check_keys(values):
-        vllm.check_vllm_keys(grpo(values))
+        check_grpo_keys(grpo(values))
 
     assert named(check_keys, {"vllm_call_timeout": 60}) == "vllm_call_timeout"
     check_keys(ON | {"vllm_call_timeout": 60})
