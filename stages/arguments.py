@@ -60,6 +60,9 @@ class SftArguments:
     """Keys of `sft.yaml` that are ours."""
 
     train_file: str = field(metadata={"help": "JSON lines with `prompt` and `completion`"})
+    eval_file: str | None = setting(
+        None, "held-out rows of the same form: their loss is logged as eval_strategy says"
+    )
     stochastic_rounding: bool = setting(False, _ROUNDING)
 
 

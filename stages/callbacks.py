@@ -92,6 +92,7 @@ class StageProgress(TrainerCallback):
 
     SHOWN = {  # noqa: RUF012 - never changed
         "loss": "loss",
+        "eval_loss": "held-out loss",
         "mean_token_accuracy": "accuracy",
         "rollout/rewards": "reward",
         "rollout/correctness": "correct",

@@ -9,6 +9,8 @@ Prompt and completion of a row are tokenized apart, exactly as generation will s
 All parameters are trained by default, LoRA with `use_peft: true`; `packing: true` packs whole rows.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from data_prep.schema import check_row
@@ -64,7 +66,12 @@ def load_sft_tokenizer(sft: Any, model: Any) -> Any:
 
 
 def build_trainer(
-    rows: list[dict], args: SftArguments, sft: Any, model: Any, tokenizer: Any
+    rows: list[dict],
+    args: SftArguments,
+    sft: Any,
+    model: Any,
+    tokenizer: Any,
+    held_out: Sequence[dict] = (),
 ) -> Any:
     """TRL's trainer over tokenized rows; `sft`, `model`: TRL's `SFTConfig`, `ModelConfig`."""
     from datasets import Dataset
@@ -74,9 +81,12 @@ def build_trainer(
 
     # The tokenizer is whole: TRL would clone a folder's special tokens after rows are tokenized.
     sft.chat_template_path = None
+    if sft.padding_free:
+        sft.max_length = None  # longer rows are dropped; TRL would refuse, as it cuts none here
     with loading("model", model.model_name_or_path, "model_name_or_path"):
         trainer = SFTTrainer(
             train_dataset=Dataset.from_list(rows),
+            eval_dataset=Dataset.from_list([*held_out]) if held_out else None,
             processing_class=tokenizer,
             **training.trainer_kwargs(model, sft),
         )
@@ -102,29 +112,44 @@ def main() -> None:
     quiet()
     tokenizer = load_sft_tokenizer(sft, model)
     rows, num_long = load_rows(args.train_file, tokenizer, sft.max_length)
+    held_out, num_held_out_long = [], 0
+    if args.eval_file:
+        held_out, num_held_out_long = load_rows(args.eval_file, tokenizer, sft.max_length)
 
-    files = [args.train_file, model.model_name_or_path, sft.chat_template_path]
+    files = [args.train_file, args.eval_file, model.model_name_or_path, sft.chat_template_path]
     run = training.begin("sft", files, args, sft, model)
     if run is None:
         return
     say(f"sft: {len(rows):,} rows of {args.train_file}, {num_long:,} over max_length dropped")
+    if held_out:
+        say(
+            f"sft: {len(held_out):,} held-out rows of {args.eval_file}, {num_held_out_long:,} over "
+            "max_length dropped"
+        )
 
-    trainer = build_trainer(rows, args, sft, model, tokenizer)
+    trainer = build_trainer(rows, args, sft, model, tokenizer, held_out)
     training.train(trainer, "sft", run.checkpoint)
     training.save(trainer)
 
     num_steps, num_tokens = trainer.state.global_step, sum(len(row["input_ids"]) for row in rows)
+    counts = {"rows": len(rows), "tokens": num_tokens, "steps": num_steps}
+    counts |= {"held_out_rows": len(held_out)} if held_out else {}
+    eval_loss = training.last_logged(trainer, "eval_loss")  # NaN: never measured
+    is_measured = not math.isnan(eval_loss)
     training.conclude(
         run,
-        counts={"rows": len(rows), "tokens": num_tokens, "steps": num_steps},
+        counts,
         rows_in=len(rows) + num_long,
         rows_out=len(rows),
         dropped={"over_max_length": num_long},
+        **({"eval_loss": eval_loss} if is_measured else {}),
     )
     # A run shorter than logging_steps has logged nothing but its mean loss.
     loss = training.last_logged(trainer, "loss", "train_loss")
     accuracy = training.last_logged(trainer, "mean_token_accuracy")
-    say(f"sft: {num_steps} steps, loss {loss:.4f}, token accuracy {accuracy:.3f} -> {run.folder}")
+    also = f", held-out loss {eval_loss:.4f}" if is_measured else ""
+    shown = f"loss {loss:.4f}{also}, token accuracy {accuracy:.3f}"
+    say(f"sft: {num_steps} steps, {shown} -> {run.folder}")
     training.finish(trainer)
 
 

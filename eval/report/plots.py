@@ -34,6 +34,7 @@ GRPO_PANELS = [
 ]
 SFT_PANELS = [
     ("loss", "Training loss", "nats per token"),
+    ("eval_loss", "Held-out loss", "nats per token"),
     GRPO_PANELS[2],
     ("mean_token_accuracy", "Token accuracy", "fraction of tokens"),
     *GRPO_PANELS[-2:],

@@ -25,10 +25,16 @@ from stages.checks.common import (
     check_upload,
 )
 from stages.checks.curriculum import check_curriculum
-from stages.checks.evaluation import check_evaluation, check_held_out
+from stages.checks.evaluation import (
+    check_evaluation,
+    check_held_out,
+    check_sft_evaluation,
+    check_sft_held_out,
+)
 from stages.checks.guards import check_rollback
 from stages.checks.loss import check_loss, check_scale
 from stages.checks.optimizer import check_optimizer, check_schedule
+from stages.checks.packing import check_packing
 from stages.checks.rewards import check_rewards
 from stages.checks.switches import check_switches
 from stages.checks.vllm import check_vllm, check_vllm_keys
@@ -39,6 +45,8 @@ def check_sft(settings: Settings) -> None:
     check_sft_keys(settings)
     check_packages(settings)
     check_file(settings, "train_file", "data")
+    check_file(settings, "eval_file", "data")
+    check_sft_held_out(settings)
     template = settings.chat_template_path
     check_checkpoint(settings.model_name_or_path, "model_name_or_path", template)
     if template and not Path(template).is_file():
@@ -51,6 +59,8 @@ def check_sft_keys(settings: Settings) -> None:
     check_upload(settings)
     check_choices(settings, ("dtype",))
     check_trackers(settings)
+    check_sft_evaluation(settings)
+    check_packing(settings)
     check_switches(settings)
     check_optimizer(settings)
     check_schedule(settings)

@@ -1,5 +1,6 @@
 """Evaluation during training: its keys, and the problems that are held out for it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from data_prep.decontamination.text import normalise_question
@@ -8,7 +9,8 @@ from pipeline.errors import UserError
 from pipeline.rows import read_rows
 from pipeline.settings import Settings
 from stages.checks.batch import nearest_multiples
-from stages.checks.common import BEST
+from stages.checks.common import BEST, LAST
+from stages.checks.optimizer import FOLLOWS_A_LOSS
 
 LEAST_PROBLEMS = 2  # held out; of one alone there is no standard error
 
@@ -18,7 +20,7 @@ def check_evaluation(settings: Settings) -> None:
     schedule, strategy = settings.lr_scheduler_type, settings.eval_strategy
     if settings.save_strategy == "best":
         raise UserError(f"save_strategy: best leaves nothing to resume from; use steps: {BEST}")
-    if schedule in ("reduce_lr_on_plateau", "greedy"):
+    if schedule in FOLLOWS_A_LOSS:
         raise UserError(
             f"lr_scheduler_type: {schedule} follows a loss of held-out rows; use another"
         )
@@ -45,6 +47,31 @@ def check_evaluation(settings: Settings) -> None:
         )
 
 
+def check_sft_evaluation(settings: Settings) -> None:
+    """Refuse an evaluation of SFT without held-out rows, and keys that would need one."""
+    schedule, strategy = settings.lr_scheduler_type, settings.eval_strategy
+    if settings.save_strategy == "best":
+        raise UserError(f"save_strategy: best leaves nothing to resume from; use steps: {LAST}")
+    if strategy == "no" and schedule in FOLLOWS_A_LOSS:
+        raise UserError(
+            f"lr_scheduler_type: {schedule} follows the loss of held-out rows; set eval_file and "
+            "eval_strategy, or use another"
+        )
+    if strategy != "no" and not settings.eval_file:
+        raise UserError("eval_file: missing; set it to held-out rows, or remove eval_strategy")
+
+
+def check_sft_held_out(settings: Settings) -> None:
+    """Refuse held-out rows of SFT that are none, or that would be trained on."""
+    if settings.eval_strategy == "no":
+        return
+    columns = ("prompt", "completion")
+    held_out = _first_places(settings.eval_file, columns)
+    if not held_out:
+        raise UserError(f"eval_file: {settings.eval_file} has no rows; add some")
+    check_disjoint(held_out, _first_places(settings.train_file, columns))
+
+
 def check_held_out(settings: Settings) -> None:
     """Refuse too few validation problems, and validation problems that would be trained on."""
     if settings.eval_strategy == "no":
@@ -67,8 +94,14 @@ def check_held_out(settings: Settings) -> None:
         raise UserError(
             f"eval_problems: {num} is all of {file}, none is left to train on; lower it"
         )
+    if key == "eval_file":
+        check_disjoint(held_out, train)
+
+
+def check_disjoint(held_out: dict[str, str], train: dict[str, str]) -> None:
+    """Refuse an `eval_file` that shares questions with the training file."""
     shared = [question for question in held_out if question in train]
-    if key == "eval_file" and shared:
+    if shared:
         raise UserError(
             f"eval_file: {held_out[shared[0]]}: the question is also in {train[shared[0]]} "
             f"({len(shared)} of {len(held_out)} are); take them out of one of the files"
@@ -80,10 +113,10 @@ def key_of(row: dict[str, Any]) -> str:
     return normalise_question(row.get("question") or row["prompt"][-1]["content"])
 
 
-def _first_places(path: str) -> dict[str, str]:
+def _first_places(path: str, columns: Sequence[str] = COLUMNS) -> dict[str, str]:
     """`key_of` each problem of a file, with the place where it stands first."""
     places: dict[str, str] = {}
     for where, row in read_rows(path):
-        check_row(row, COLUMNS, where)
+        check_row(row, columns, where)
         places.setdefault(key_of(row), where)
     return places

@@ -9,7 +9,7 @@ import pytest
 from pipeline import manifest
 from pipeline.errors import UserError
 from stages import sft, training
-from tests.files import read_rows
+from tests.files import read_rows, write_rows
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
@@ -188,3 +188,61 @@ def test_lora_writes_a_merged_model_and_its_adapter(run_stage, tiny_model_dir):
     base = AutoModelForCausalLM.from_pretrained(tiny_model_dir)(ids).logits
     torch.testing.assert_close(merged, adapted, rtol=1e-4, atol=1e-4)
     assert (merged - base).abs().max() > 0
+
+
+@pytest.fixture
+def held_out(tmp_path):
+    """A file with ten rows that are not in the training file."""
+    from data_prep.schema import sft_row
+    from data_prep.sources import synthetic
+
+    rows = [
+        sft_row(problem, "none") for problem in synthetic.load("validation", 10, 0, max_level=2)
+    ]
+    write_rows(tmp_path / "held_out.jsonl", rows)
+    return tmp_path / "held_out.jsonl"
+
+
+EVALUATE = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 10}
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_the_held_out_loss_is_that_of_its_rows(run_stage, held_out, tmp_path, packing, capsys):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = run_stage("sft", eval_file=str(held_out), packing=packing, **EVALUATE)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    losses = []
+    for row in read_rows(held_out):
+        tokens = sft.tokenize_row(row, tokenizer)
+        ids = torch.tensor([tokens["input_ids"]])
+        with torch.no_grad():
+            logps = model(ids).logits[0, :-1].log_softmax(-1)
+        taken = -logps[range(len(ids[0]) - 1), ids[0, 1:]]  # (C,)
+        losses.append(taken[torch.tensor(tokens["completion_mask"][1:]).bool()])
+    wanted = torch.cat(losses).mean().item()
+    written, state = manifest.read(folder), json.loads((folder / "trainer_state.json").read_text())
+    logged = [log["eval_loss"] for log in state["log_history"] if "eval_loss" in log]
+    assert len(logged) == 2 and written["eval_loss"] == logged[-1]
+    if not packing:  # packed rows are evaluated in batches of their own
+        assert logged[-1] == pytest.approx(wanted, rel=1e-4)
+    assert logged[-1] == pytest.approx(wanted, rel=0.05)
+    assert written["counts"]["held_out_rows"] == 10 and str(held_out) in written["inputs"]
+    assert "held-out loss" in capsys.readouterr().out
+    # A changed file is another run.
+    held_out.write_text("".join(held_out.read_text().splitlines(keepends=True)[:5]))
+    again = run_stage("sft", eval_file=str(held_out), packing=packing, **EVALUATE)
+    assert manifest.read(again)["counts"]["held_out_rows"] == 5
+
+
+def test_rows_without_padding_train_as_padded_ones(run_stage, tmp_path):
+    logs = {}
+    for padding_free in (False, True):
+        folder = tmp_path / str(padding_free)
+        run_stage("sft", padding_free=padding_free, output_dir=str(folder))
+        logs[padding_free] = read_logs(folder)
+    for found, wanted in zip(logs[True], logs[False], strict=True):
+        assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-4)
+        assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=1e-3)

@@ -1,5 +1,6 @@
 """What is refused before torch is imported: the key that each wrong value, or pair, names."""
 
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -10,7 +11,7 @@ from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.settings import build, own_keys, parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, SCALES, GrpoArguments, SftArguments
-from stages.checks import check_grpo, check_grpo_keys, check_sft
+from stages.checks import check_grpo, check_grpo_keys, check_sft, check_sft_keys
 from stages.checks.batch import check_batch
 from stages.trainer.guards import GuardSettings
 from tests.unit.stages.helpers import grpo, named, sft, write_model
@@ -172,6 +173,37 @@ def test_grpo(values, refused):
     assert named(lambda: check_all(grpo(values))) == refused
 
 
+HELD_OUT = {"eval_file": "e", "eval_strategy": "steps"}
+PACKED = {"packing": True}
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        ({}, None),
+        (HELD_OUT, None),
+        (HELD_OUT | {"eval_steps": 5, "eval_on_start": True, "eval_packing": False} | PACKED, None),
+        (HELD_OUT | {"eval_strategy": "epoch"}, None),
+        ({"eval_file": "e"}, "eval_file"),
+        ({"eval_strategy": "steps"}, "eval_file"),
+        ({"eval_strategy": "epoch", "per_device_eval_batch_size": 4}, "eval_file"),
+        (HELD_OUT | {"save_strategy": "best"}, "save_strategy"),
+        (HELD_OUT | {"load_best_model_at_end": True}, "load_best_model_at_end"),
+        (HELD_OUT | {"eval_packing": True}, "eval_packing"),  # its rows would see each other
+        (PACKED, None),
+        (PACKED | {"max_length": None}, "max_length"),
+        (PACKED | {"packing_strategy": "bfd"}, None),
+        (PACKED | {"packing_strategy": "bfd_split"}, None),  # no row is longer
+        (PACKED | {"packing_strategy": "wrapped"}, "packing_strategy"),
+        (PACKED | {"padding_free": True}, "padding_free"),
+        ({"padding_free": True}, None),
+        ({"padding_free": True, "max_length": None}, None),
+    ],
+)
+def test_sft(values, refused):
+    assert named(check_sft_keys, sft(values)) == refused
+
+
 @pytest.mark.parametrize(
     ("flags", "dropped"),
     [
@@ -245,6 +277,29 @@ def test_missing_packages(files, monkeypatch, stage, values, packages):
     for package in packages:  # any of them will do
         here = {"tensorboard", package}
         assert named(check, settings) is None
+
+
+def row(question):
+    prompt = [{"role": "user", "content": question}]
+    return json.dumps({"prompt": prompt, "completion": "<think>t</think>x"}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "refused"),
+    [
+        (None, "eval_file"),
+        ("", "eval_file"),
+        (row("What is 2 + 2?"), "eval_file"),  # trained on
+        (row("What is 3 + 2?"), None),
+        ("{}\n", "held_out.jsonl"),
+    ],
+)
+def test_rows_held_out_of_sft(files, content, refused):
+    Path("train.jsonl").write_text(row("What is 2 + 2?"))
+    if content is not None:
+        Path("held_out.jsonl").write_text(content)
+    held_out = {"eval_file": "held_out.jsonl", "eval_strategy": "epoch"}
+    assert named(check_sft, sft(files | held_out)) == refused
 
 
 def test_missing_pass_rates(files):
