@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -120,7 +120,9 @@ def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
     """Refuse a local folder without tokenizer, EOS or chat template, as far as its files say."""
     config = read_json(folder / "tokenizer_config.json", key)
     check_vocabulary(folder, key)
-    read_json(folder / "tokenizer.json", key)
+    vocabulary = read_json(folder / "tokenizer.json", key)
+    num_tokens = count_tokens(vocabulary, config, read_json(folder / "added_tokens.json", key))
+    check_embedding(num_tokens, read_json(folder / "config.json", key), f"{key}: {folder}")
     config = read_json(folder / "special_tokens_map.json", key) | config
     if "eos_token" in config:
         has_eos = bool(config["eos_token"])
@@ -132,6 +134,28 @@ def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
         remedy = "put a chat_template.jinja there (SFT also takes chat_template_path)"
         raise UserError(
             f"{key}: {folder} has no chat_template; {remedy}, or use an instruct checkpoint"
+        )
+
+
+def count_tokens(vocabulary: Any, config: Any, added: Mapping[str, Any]) -> int:
+    """One more than the largest id in a tokenizer's files; 0 where they have another form."""
+    try:
+        known = vocabulary["model"]["vocab"] if vocabulary else ()
+        ids = [*known.values()] if isinstance(known, dict) else [*range(len(known))]
+        ids += [token["id"] for token in vocabulary.get("added_tokens") or ()]
+        ids += [int(number) for number in config.get("added_tokens_decoder") or ()]
+        return max([*ids, *added.values()], default=-1) + 1
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return 0
+
+
+def check_embedding(num_tokens: int, config: Mapping[str, Any], key: str) -> None:
+    """Refuse a tokenizer with more tokens than the model (its config.json) has embeddings."""
+    size = (config.get("text_config") or config).get("vocab_size")
+    if isinstance(size, int) and num_tokens > size:
+        raise UserError(
+            f"{key}: the tokenizer has {num_tokens:,} tokens, but the model's embedding has "
+            f"{size:,} rows; use the tokenizer that belongs to the model"
         )
 
 

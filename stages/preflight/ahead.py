@@ -18,6 +18,7 @@ from pipeline.settings import build, parse, read_settings, run_check, setting
 from pipeline.stages import CHECKED_AHEAD, load_keys, order
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
+from stages.checks.common import check_packages
 from stages.launch import is_installed
 from stages.preflight.inputs import stage_flags
 
@@ -66,6 +67,8 @@ def main() -> None:
         is_made = Path(args.run, stage, manifest.NAME).exists()
         if needs_vllm and not is_made and not is_installed("vllm"):
             raise UserError(f"{args.recipe}/{stage}.yaml: {NO_VLLM}")
+        if hf and not is_made:
+            check_packages(settings)
         if check and args.one_process:
             with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
                 settings = run_check(settings, check)

@@ -14,7 +14,8 @@ from pipeline.errors import UserError
 from pipeline.settings import Settings, build, read_settings, read_yaml, run_check, setting
 from pipeline.stages import RECIPES, STAGES, config_name, load_keys
 from stages.arguments import DEFAULTS
-from stages.checks.evaluation import check_held_out
+from stages.checks.common import check_packages
+from stages.checks.evaluation import check_held_out, check_sft_held_out
 from stages.launch import check_launch
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
@@ -255,6 +256,15 @@ def check_model(recipe: Recipe) -> None:
         check_checkpoint(first, "MODEL" if recipe.args.model else "model_name_or_path", template)
 
 
+def check_installed(recipe: Recipe) -> Iterator[Finding]:
+    """Find keys that need a package which this machine lacks; the one that trains may have it."""
+    for stage in recipe.stages():
+        try:
+            check_packages(recipe.settings[stage])
+        except UserError as error:
+            yield from_error(f"{stage}.yaml", error, WARNING)
+
+
 def is_own_folder(recipe: Recipe, model: str | None) -> bool:
     """Whether a model is neither the hub's, nor made by the run, nor the name of a shape."""
     if not model or is_hub_id(model) or model.startswith(f"{recipe.run}/"):
@@ -295,3 +305,11 @@ def check_problems(recipe: Recipe) -> None:
     files = [values.get("train_file"), values.get("eval_file") or values.get("train_file")]
     if all(path and Path(path).is_file() for path in files):
         check_held_out(values)
+
+
+def check_held_out_rows(recipe: Recipe) -> None:
+    """Check the rows whose loss SFT measures, as SFT itself does."""
+    values = recipe.settings.get("sft", {})
+    files = [values.get("train_file"), values.get("eval_file")]
+    if all(path and Path(path).is_file() for path in files):
+        check_sft_held_out(values)

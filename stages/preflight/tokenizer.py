@@ -5,7 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.checkpoints import check_vocabulary, load_template, load_tokenizer
+from pipeline.checkpoints import (
+    check_embedding,
+    check_vocabulary,
+    load_template,
+    load_tokenizer,
+)
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
 from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
@@ -57,10 +62,8 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
         return
     yield check_pad(tokenizer)
     yield check_round_trip(tokenizer)
-    size = recipe.known_shape(next(iter(recipe.stages()), "sft")).get("vocab_size")
-    if size and len(tokenizer) > size:
-        text = f"{len(tokenizer):,} tokens, but the model's embedding has {size:,} rows"
-        yield Finding(ERROR, TOPIC, text, "use the tokenizer that belongs to the model")
+    shape = recipe.known_shape(next(iter(recipe.stages()), "sft"))
+    yield from inputs.attempt(TOPIC, check_embedding, len(tokenizer), shape, TOPIC)
     # TRL generates to the generation config's ends, else to the tokenizer's own.
     file = Path(tokenizer.name_or_path, "generation_config.json")
     config = json.loads(file.read_text(encoding="utf-8") if file.is_file() else "{}")

@@ -50,7 +50,7 @@ def test_a_base_model_goes_through_sft_and_grpo(run_stage, tmp_path, family):
 
 
 @pytest.mark.parametrize(
-    "change", [{"vocab_size": 100}, {"hidden_size": 72}, {"model_type": "new"}]
+    "change", [{"vocab_size": 1000}, {"hidden_size": 72}, {"model_type": "new"}]
 )
 def test_a_model_that_does_not_fit_its_config_is_one_line(
     tiny_model_dir, run_stage, tmp_path, change

@@ -54,6 +54,8 @@ def test_an_adapter_without_a_tokenizer_has_its_base_models(folder, tmp_path_fac
 
 INDEX = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 988097824\n"
+SIZE = {"config.json": {"vocab_size": 5}}
+ADDED = {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 7, "content": "<x>"}]}
 BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
 
 
@@ -80,6 +82,14 @@ BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
         ({"tokenizer_config.json": {}}, "x.jinja", None),
         ({"tokenizer_config.json": {}, "chat_template.jinja": "x"}, None, None),
         ({"adapter_config.json": {}}, None, "base_model_name_or_path is missing"),
+        # more tokens than embeddings
+        (SIZE | {"tokenizer.json": {"model": {"vocab": {"a": 0, "b": 4}}}}, None, None),
+        (SIZE | {"tokenizer.json": {"model": {"vocab": {"a": 0, "b": 5}}}}, None, "6 tokens"),
+        (SIZE | {"tokenizer.json": {"model": {"vocab": [["a", 0.0]] * 6}}}, None, "6 tokens"),
+        (SIZE | {"tokenizer.json": ADDED}, None, "8 tokens"),
+        (SIZE | {"added_tokens.json": {"<x>": 5}}, None, "6 tokens"),
+        ({"config.json": {"text_config": {"vocab_size": 5}}, "tokenizer.json": ADDED}, None, "8 t"),
+        (SIZE | {"tokenizer.json": {"model": []}}, None, None),  # loading tells
     ],
 )
 def test_a_local_model_must_be_whole(tmp_path, files, template, refused):
