@@ -18,6 +18,7 @@ from data_prep.schema import COLUMNS, question_of, read_problems
 from pipeline.checkpoints import loading
 from pipeline.console import hide_trackers, is_main_process, quiet, say
 from pipeline.errors import UserError, run_cli
+from pipeline.generation import describe_ignored
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, keeps_old_logps
@@ -214,6 +215,7 @@ def main() -> None:
     from stages import training
     from stages.trainer.evaluation import read_best
     from stages.trainer.update import use_stochastic_rounding
+    from stages.trial import own_model
 
     quiet()
     tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
@@ -229,6 +231,9 @@ def main() -> None:
 
     with loading("model", model.model_name_or_path, "model_name_or_path"):
         trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
+    if ignored := describe_ignored(own_model(trainer).generation_config):
+        path = model.model_name_or_path
+        say(f"grpo: rollouts follow the recipe alone; {path} would have set {ignored}")
     if args.stochastic_rounding:
         use_stochastic_rounding(trainer)
     training.train(trainer, "grpo", run.checkpoint)

@@ -30,10 +30,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import Trainer
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from pipeline import card, checkpoints, manifest
+from pipeline import card, checkpoints, generation, manifest
 from pipeline.console import is_main_process, quiet_trackers, say
 from pipeline.errors import UserError, check_space
-from stages import run_folder
+from stages import run_folder, trial
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.launch import FSDP, asked_engine, check_started
 
@@ -186,6 +186,11 @@ def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
         "revision": model.model_revision,
         "trust_remote_code": config.trust_remote_code,
     } | (config.model_init_kwargs or {})
+    repaired, changes = generation.read_repaired(model.model_name_or_path, model.model_revision)
+    if repaired is not None:
+        where = f"model_name_or_path: {model.model_name_or_path}: {generation.NAME}"
+        say(f"{where} is repaired, or no save would take it: {changes}")
+        config.model_init_kwargs["generation_config"] = repaired
     if asked_engine() == FSDP and (config.bf16 or config.fp16):
         # accelerate's own policy rounds gradients before their sum over the processes, as well as
         # what every forward returns: losses and log-probs.
@@ -216,9 +221,11 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     args, limit = trainer.args, trainer.args.save_total_limit
     progress = add_callbacks(trainer, name)
     args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
-    if args.save_strategy != "no":
-        kept = run_folder.describe_kept(args.output_dir)
-        check_space(args.output_dir, checkpoint_bytes(trainer.model), "one more checkpoint", kept)
+    trial.try_save(trainer)
+    is_last_alone = args.save_strategy == "no"
+    what = "the model" if is_last_alone else "one more checkpoint"
+    needed = checkpoint_bytes(trainer.model, is_last_alone)
+    check_space(args.output_dir, needed, what, run_folder.describe_kept(args.output_dir))
     try:
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
     except AlreadyTrainedError:
@@ -236,10 +243,12 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
         run_folder.rotate(Path(args.output_dir), limit)
 
 
-def checkpoint_bytes(model: torch.nn.Module) -> int:
+def checkpoint_bytes(model: torch.nn.Module, weights_only: bool = False) -> int:
     """About the size of a checkpoint: weights, and twice those that are trained, for Adam."""
     return sum(
-        getattr(p, "ds_numel", p.numel()) * p.element_size() * (3 if p.requires_grad else 1)
+        getattr(p, "ds_numel", p.numel())
+        * p.element_size()
+        * (3 if p.requires_grad and not weights_only else 1)
         for p in model.parameters()
     )
 

@@ -17,6 +17,7 @@ from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.checkpoints import base_and_adapter, load_tokenizer, loading
 from pipeline.errors import UserError
+from pipeline.generation import read_repaired
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
 LOGLIKELIHOOD_BATCH = 8
@@ -28,8 +29,15 @@ def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     base, adapter = base_and_adapter(checkpoint)
+    repaired, _ = read_repaired(base)
+    options = {} if repaired is None else {"generation_config": repaired}
     with loading("model", checkpoint, key):
-        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            base,
+            dtype=getattr(torch, dtype),
+            trust_remote_code=False,  # else transformers asks on the terminal
+            **options,
+        )
         if adapter:
             from peft import PeftModel
 

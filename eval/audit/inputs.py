@@ -18,6 +18,7 @@ from eval.harness.suite import OWN, read_problem_rows
 from pipeline.checkpoints import load_template, load_tokenizer
 from pipeline.console import quiet
 from pipeline.errors import UserError
+from pipeline.generation import read_repaired
 from pipeline.rows import read_rows
 from pipeline.settings import parse
 
@@ -89,7 +90,10 @@ def load_recipe(args: Any, folder: str) -> Recipe:
     ends = None
     if args.tokenizer != "bytes":
         with contextlib.suppress(OSError):  # a checkpoint need not have a generation config
-            ends = GenerationConfig.from_pretrained(model.model_name_or_path).eos_token_id
+            repaired, _ = read_repaired(model.model_name_or_path)
+            if repaired is None:
+                repaired = GenerationConfig.from_pretrained(model.model_name_or_path)
+            ends = repaired.eos_token_id
     files = {}
     if "sft" in found:
         files["sft_train"] = found["sft"][0].train_file

@@ -20,6 +20,7 @@ from packaging.version import Version
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
+from pipeline import generation
 from pipeline.console import say
 from pipeline.errors import UserError
 from stages.arguments import DEAD_GROUPS, GRADED
@@ -32,6 +33,7 @@ from stages.trainer.guards import GuardSettings
 from stages.trainer.prompt_states import prompt_components
 from stages.trainer.rollouts import Groups
 from stages.trainer.update import PackedForward, ratio_totals, sort_rows, zero_loss
+from stages.trial import own_model
 
 # Our name -> TRL's. Both are logged; ours are what the report and the dashboards read.
 METRIC_NAMES = {
@@ -221,6 +223,11 @@ class MathGRPOTrainer(GRPOTrainer):
         if self.dead_groups == "drop":
             self._drop_dead_groups(batch)
         return batch
+
+    def _generate(self, *args: Any, **kwargs: Any) -> Any:
+        # Keys that TRL leaves open would take the start model's values.
+        with generation.only_ends(own_model(self)):
+            return super()._generate(*args, **kwargs)
 
     def _has_rounds(self) -> bool:
         return self.curriculum is not None and self.curriculum.max_rounds > 0

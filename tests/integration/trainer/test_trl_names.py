@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import Trainer
+from transformers import PreTrainedModel, Trainer
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
@@ -33,10 +33,11 @@ ROOT = Path(__file__).parents[3]
 
 # Every private name of theirs that our sources use; each is looked at below or by a run.
 PINNED = {
-    "_buffered_inputs", "_calculate_rewards", "_generate_and_score_completions", "_get_grad_norm",
+    "_buffered_inputs", "_calculate_rewards", "_generate", "_generate_and_score_completions",
+    "_get_grad_norm",
     "_get_per_token_logps_and_entropies", "_get_train_sampler", "_init_vllm",
     "_last_loaded_step", "_last_world_entropy", "_logs", "_metrics", "_prepare_inputs",
-    "_save_checkpoint", "_save_rng_state", "_step", "_tokenize_prompts", "_tokenizer",
+    "_save", "_save_checkpoint", "_save_rng_state", "_step", "_tokenize_prompts", "_tokenizer",
     "_total_train_tokens", "_tr_loss",
 }  # fmt: skip
 
@@ -98,6 +99,7 @@ SIGNATURES = {
     "compute_loss": ["model", "inputs", "return_outputs", "num_items_in_batch"],
     "_prepare_inputs": ["generation_batch"],
     "_calculate_rewards": ["inputs", "prompts", "completions", "completion_ids_list"],
+    "_generate": ["prompts"],
     "_generate_and_score_completions": ["inputs"],
     "_get_grad_norm": ["model", "grad_norm"],
     "_get_per_token_logps_and_entropies": [
@@ -114,6 +116,7 @@ def test_overridden_methods_keep_their_signatures():
     for name, known in SIGNATURES.items():
         assert parameters(getattr(GRPOTrainer, name))[1 : 1 + len(known)] == known, name
     assert parameters(Trainer._save_checkpoint) == ["self", "model", "trial"]
+    assert parameters(Trainer._save) == ["self", "output_dir", "state_dict"]
     assert parameters(Trainer.save_model) == ["self", "output_dir", "_internal_call"]
     assert {"num_samples", "generator", "shuffle", "seed"} <= vars(RepeatSampler([0], 1)).keys()
 
@@ -129,6 +132,13 @@ WRITTEN = {
         Trainer._inner_training_loop,
         ["self._init_training_state(", "self._prepare_for_training(", "on_train_begin(",
          "if args.eval_on_start:", "self._run_epoch("],
+    ),
+    "every load is reported before its model is handed over": (
+        PreTrainedModel._finalize_model_loading,
+        ["finally:", "log_state_dict_report(", "model=model", "loading_info=loading_info"],
+    ),
+    "rollouts are generated in one method": (
+        GRPOTrainer._generate_and_score_completions, ["= self._generate(prompts)"],
     ),
     "without batches an epoch takes no step": (
         Trainer._run_epoch,

@@ -1,0 +1,126 @@
+"""A save is tried before training; rollouts do not take the start model's sampling defaults."""
+
+import json
+import shutil
+
+import pytest
+
+from pipeline import manifest
+from pipeline.errors import UserError
+from stages import training
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def copy_model(tiny_model_dir, tmp_path):
+    """A copy of the tiny model with another `generation_config.json`."""
+
+    def copy(**values):
+        folder = tmp_path / "base"
+        shutil.copytree(tiny_model_dir, folder)
+        file = folder / "generation_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | values))
+        return folder
+
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("stage", "values", "kept", "lost"),
+    [
+        ("sft", {"temperature": 0.6, "top_p": 0.95}, {"temperature": 0.6, "do_sample": True}, []),
+        ("grpo", {"num_return_sequences": 4, "early_stopping": True, "max_new_tokens": -1}, {},
+         ["early_stopping", "max_new_tokens"]),
+    ],
+)  # fmt: skip
+def test_contradicting_defaults_are_repaired_with_one_line(
+    run_stage, copy_model, capsys, stage, values, kept, lost
+):
+    base = copy_model(**values)
+    folder = run_stage(stage, model_name_or_path=str(base), save_strategy="no", max_steps=1)
+    saved = json.loads((folder / "generation_config.json").read_text())
+    assert saved.items() >= kept.items() and not saved.keys() & set(lost)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "is repaired" in line]
+    assert len(lines) == 1 and str(base) in lines[0] and all(key in lines[0] for key in lost)
+    assert not list(folder.glob("*.partial"))
+
+
+class Unwritable:
+    """A value that neither JSON nor pickle takes."""
+
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+
+
+def break_part(trainer, part):
+    model = trainer.model
+    if part == "config":
+        model.config.extra = Unwritable()
+    elif part == "tokenizer":
+        trainer.processing_class.init_kwargs["extra"] = Unwritable()
+    elif part == "arguments":
+        trainer.args.extra = lambda: 0
+    elif part == "shared weights":
+        model.model.layers[0].self_attn.k_proj.weight = model.model.layers[
+            1
+        ].self_attn.k_proj.weight
+
+
+@pytest.mark.parametrize("part", ["config", "tokenizer", "arguments", "shared weights"])
+def test_what_a_save_would_refuse_is_refused_before_training(
+    run_stage, monkeypatch, tmp_path, part
+):
+    train, steps = training.train, []
+
+    def break_and_train(trainer, name, checkpoint):
+        break_part(trainer, part)
+        monkeypatch.setattr(trainer, "training_step", lambda *args: steps.append(args))
+        train(trainer, name, checkpoint)
+
+    monkeypatch.setattr(training, "train", break_and_train)
+    with pytest.raises(UserError, match=r"^model_name_or_path: .* cannot be saved") as error:
+        run_stage("sft", save_strategy="no")
+    assert "\n" not in str(error.value) and not steps
+    assert not list((tmp_path / "sft").glob("*.partial"))
+
+
+def test_what_a_killed_trial_left_is_removed(run_stage, tmp_path):
+    run_stage("sft", max_steps=1)
+    (tmp_path / "sft" / manifest.NAME).unlink()
+    left = tmp_path / "sft" / "trial.partial"
+    left.mkdir()
+    (left / "config.json").write_text("{")
+    folder = run_stage("sft", max_steps=1)
+    assert manifest.read(folder) and not left.exists()
+
+
+def test_rollouts_follow_the_recipe_alone(run_stage, copy_model, capsys, monkeypatch):
+    """Under these defaults every completion would be one long repetition without an end."""
+    from transformers import GenerationMixin
+
+    seen = []
+    prepare = GenerationMixin._prepare_generation_config
+
+    def record(self, *args, **kwargs):
+        found = prepare(self, *args, **kwargs)
+        seen.append(found[0])
+        return found
+
+    monkeypatch.setattr(GenerationMixin, "_prepare_generation_config", record)
+    leaks = {
+        "min_new_tokens": 11, "suppress_tokens": [5, 6], "no_repeat_ngram_size": 2,
+        "bad_words_ids": [[7]], "forced_eos_token_id": 9, "min_length": 30, "do_sample": True,
+        "temperature": 0.1, "exponential_decay_length_penalty": [3, 2.0],
+    }  # fmt: skip
+    base = copy_model(**leaks)
+    folder = run_stage("grpo", model_name_or_path=str(base), max_steps=1)
+    assert seen
+    for config in seen:
+        taken = [name for name in leaks if getattr(config, name) == leaks[name]]
+        assert taken == ["do_sample"]
+        assert config.eos_token_id
+    ignored = [line for line in capsys.readouterr().out.splitlines() if "min_new_tokens" in line]
+    assert len(ignored) == 1 and "suppress_tokens" in ignored[0]
+    saved = json.loads((folder / "generation_config.json").read_text())
+    assert saved["min_new_tokens"] == 11  # the model's own users keep its defaults
