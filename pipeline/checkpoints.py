@@ -15,7 +15,7 @@ from zipfile import BadZipFile, ZipFile
 
 from safetensors import SafetensorError, safe_open
 
-from pipeline import manifest
+from pipeline import manifest, weights
 from pipeline.errors import UserError, run_cli
 from pipeline.stages import TRAINED
 
@@ -67,11 +67,15 @@ def check_checkpoint(path: str | None, key: str, template: str | None = None) ->
         raise UserError(f"{key}: {path} holds no model; {remedy}")
     manifest.check_made(Path(path))
     base, _ = base_and_adapter(path, key)
+    config: dict[str, Any] = {}
     for folder in dict.fromkeys((path, base)):
-        read_json(Path(folder, "config.json"), key)
+        config = read_json(Path(folder, "config.json"), key)
         check_weights(Path(folder), key)
+        weights.check_files(Path(folder), key, config)
     if not is_hub_id(tokenizer_path(path)):
         check_tokenizer(Path(tokenizer_path(path)), key, template)
+        text = template_text(Path(tokenizer_path(path)), template)
+        weights.check_token_ids(Path(tokenizer_path(path)), key, config, text)
 
 
 def check_weights(folder: Path, key: str) -> None:
@@ -159,6 +163,16 @@ def check_embedding(num_tokens: int, config: Mapping[str, Any], key: str) -> Non
         )
 
 
+def template_text(folder: Path, template: str | None) -> str:
+    """The text of a chat template, "" where no local file has it."""
+    files = [Path(template)] if template else [*folder.glob("chat_template.jinja")]
+    for file in files:
+        if file.is_file():
+            return file.read_text(encoding="utf-8", errors="replace")
+    found = weights.read_json(folder / "tokenizer_config.json").get("chat_template")
+    return str(found or "")
+
+
 def load_template(path: str, key: str = "chat_template_path") -> str:
     """The chat template of a jinja file, or of the tokenizer of a folder or hub id."""
     if Path(path).is_file():
@@ -191,14 +205,22 @@ def tokenizer_path(checkpoint: str) -> str:
 @contextlib.contextmanager
 def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
     """Turn an error of `from_pretrained` over the files of a checkpoint into a `UserError`."""
+    watch = weights.whole(checkpoint, key) if what == "model" else contextlib.nullcontext()
     try:
-        yield
+        with watch:
+            yield
     # Other people's files: what is wrong decides what is raised; Rust's is a plain Exception.
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         if isinstance(error, UserError) or "from_pretrained" not in {f.name for f in frames}:
             raise
         message = str(error).strip().partition("\n")[0]
+        if "custom code" in message:
+            remedy = "set trust_remote_code: true (SFT and GRPO have it), or take another"
+            raise UserError(
+                f"{key}: {checkpoint}: its {what} runs Python code of its folder, which nobody has "
+                f"allowed; if you trust it, {remedy}"
+            ) from error
         fault = f"its {what} cannot be loaded ({type(error).__name__}: {message})"
         remedy = "check the name, the network and whether its files belong together"
         raise UserError(f"{key}: {checkpoint}: {fault}; {remedy}") from error
@@ -215,6 +237,7 @@ def load_tokenizer(
     """
     from transformers import AutoTokenizer
 
+    kwargs.setdefault("trust_remote_code", False)  # else transformers asks on the terminal
     with loading("tokenizer", checkpoint, key):
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint), **kwargs)
     for need in needs:

@@ -56,6 +56,7 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
     """
     protect_output()
     quiet_imports()
+    ask_nobody()
     json_output = None
     if is_first:  # before, while modules are imported, Ctrl-C just ends the process
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -71,6 +72,19 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
         json_output.write(f"{json.dumps(_summary(code, line))}\n".encode())
     if code:
         sys.exit(code)
+
+
+def ask_nobody() -> None:
+    """Let no library or child process wait for an answer on the terminal.
+
+    transformers asks whether to run a model's code, wandb for a key, git for a password.
+    """
+    if sys.stdin is not None and sys.stdin.isatty():
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+    os.environ.setdefault("GIT_TERMINAL_PROMPT", "0")
+    os.environ.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
 
 
 def _run_to_end(main: Callable[[], None]) -> tuple[Any, str | None]:

@@ -1,6 +1,7 @@
 """The Trainer's callbacks of every training stage: progress, whole checkpoints, finite numbers."""
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,16 @@ def stopped(trainer: Trainer, what: str) -> UserError:
     )
 
 
+@torch.no_grad()
+def largest_weight(weights: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The greatest magnitude, NaN if one is; of a sharded weight (DeepSpeed, FSDP2) this part."""
+    parts = [getattr(p, "ds_tensor", p) for p in weights]
+    parts = [p.to_local() if hasattr(p, "to_local") else p for p in parts]
+    return torch.nn.utils.get_total_norm(
+        [p for p in parts if p.numel() and p.is_floating_point()], math.inf
+    )
+
+
 class FiniteNumbers(TrainerCallback):
     """Ends all processes at the step whose loss or weights are NaN or infinite, before it is saved.
 
@@ -148,12 +159,18 @@ class FiniteNumbers(TrainerCallback):
         self.trainer = trainer
         trainer.args.logging_nan_inf_filter = False  # it shows the mean of earlier losses instead
 
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        largest = largest_weight(model.parameters())
+        is_bad = (~largest.isfinite()).float().to(args.device)
+        if self.trainer.accelerator.reduce(is_bad, reduction="sum").item():
+            raise UserError(
+                f"model_name_or_path: {self.trainer.model.config.name_or_path}: its weights hold "
+                "NaN or infinity before the first step; copy the model again, or take another"
+            )
+
     @torch.no_grad()
     def on_step_end(self, args, state, control, model=None, **kwargs):
-        # Of a sharded weight the part that is here: DeepSpeed's, FSDP2's.
-        parts = [getattr(p, "ds_tensor", p) for p in model.parameters() if p.requires_grad]
-        parts = [p.to_local() if hasattr(p, "to_local") else p for p in parts]
-        largest = torch.nn.utils.get_total_norm([p for p in parts if p.numel()], math.inf)
+        largest = largest_weight(p for p in model.parameters() if p.requires_grad)
         loss = self.trainer._tr_loss
         is_bad = torch.stack([~loss.isfinite(), ~largest.to(loss.device).isfinite()]).float()
         bad_loss, bad_weights = self.trainer.accelerator.reduce(is_bad, reduction="sum").tolist()

@@ -1,6 +1,5 @@
 """Check tokenizer and chat template for faults that spoil a run, without weights or network."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pipeline.checkpoints import (
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
 from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
+from pipeline.weights import read_json
 from stages.preflight import inputs
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
@@ -65,8 +65,7 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
     shape = recipe.known_shape(next(iter(recipe.stages()), "sft"))
     yield from inputs.attempt(TOPIC, check_embedding, len(tokenizer), shape, TOPIC)
     # TRL generates to the generation config's ends, else to the tokenizer's own.
-    file = Path(tokenizer.name_or_path, "generation_config.json")
-    config = json.loads(file.read_text(encoding="utf-8") if file.is_file() else "{}")
+    config = read_json(Path(tokenizer.name_or_path, "generation_config.json"))
     ends = config.get("eos_token_id", tokenizer.eos_token_id)
     ends = {*ends} if isinstance(ends, list) else {ends}
     stages = [recipe.settings[name] for name in ("data", "eval") if name in recipe.settings]
