@@ -13,12 +13,14 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from pipeline.console import Bar
 from pipeline.errors import UserError
+from pipeline.transformers4 import write_old_names
 from stages import run_folder
 
 
 def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
     """Put ours in place of the Trainer's own bar and prints; returns the bar of stage `name`."""
     keep_metric_names()
+    save_for_version_4_too(trainer)
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
     progress = StageProgress(name)
@@ -29,6 +31,19 @@ def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
     if hasattr(trainer, "_total_train_tokens"):
         trainer.add_callback(TokenCount(trainer))
     return progress
+
+
+def save_for_version_4_too(trainer: Trainer) -> None:
+    """Let transformers 4.57 read each folder that a trainer saves, checkpoints as well."""
+    save_model = trainer.save_model
+
+    def save_with_old_names(output_dir: str | None = None, _internal_call: bool = False) -> None:
+        save_model(output_dir, _internal_call)
+        if trainer.args.should_save:
+            folder = Path(output_dir or trainer.args.output_dir)
+            write_old_names(folder, trainer.processing_class)
+
+    trainer.save_model = save_with_old_names
 
 
 class AlreadyTrainedError(Exception):

@@ -33,6 +33,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from pipeline import card, checkpoints, generation, manifest
 from pipeline.console import is_main_process, quiet_trackers, say
 from pipeline.errors import UserError, check_space
+from pipeline.transformers4 import write_old_names
 from stages import run_folder, trial
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.launch import FSDP, asked_engine, check_started
@@ -283,6 +284,7 @@ def save(trainer: Trainer) -> None:
         if is_main_process():
             model.merge_and_unload().save_pretrained(folder)
             trainer.processing_class.save_pretrained(folder)
+            write_old_names(folder, trainer.processing_class)
     else:
         trainer.save_model(str(folder))
     trainer.save_state()
