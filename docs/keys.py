@@ -24,7 +24,8 @@ transformers included:
 
 [Commands](commands.md) says how the YAML, an overlay and the command line combine. An unknown key
 is an error. `null` gives a key its default again. `{run}` stands for the run's folder. Every YAML
-also takes `env`, a mapping of environment variables that the stage sets.
+also takes `env`, a mapping of environment variables for speed and logging.
+Others need `ALLOW_CODE=1`.
 
 `python -m docs.keys` writes this page.
 """

@@ -24,7 +24,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from pipeline import strict_yaml
+from pipeline import consent, strict_yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.lock import claim
@@ -343,6 +343,8 @@ def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict
             is_value = "None" in key.members and key.default not in (None, UNSET)
             typed[name] = None if is_value else UNSET
         else:
+            if where != COMMAND_LINE:
+                consent.check_value(name, value, where)
             typed[name] = plain(name, convert(name, value, key, where), where)
     return typed
 
@@ -434,6 +436,7 @@ def read_settings(
         raise UserError(f"{path}: env: {env!r} is not a mapping; write {{NAME: value}}")
     if found := fault("env", env, takes_secret_urls=True):
         raise UserError(f"{path}: env: {found}")
+    consent.check_env(env, path or COMMAND_LINE)
     file = _typed(config, known, path or COMMAND_LINE)
     overrides = _typed(shell, known, COMMAND_LINE)
     if overlay:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline import strict_yaml
+from pipeline import consent, strict_yaml
 from pipeline.console import quiet_launcher
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import Settings
@@ -114,6 +114,12 @@ def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str,
         check_fsdp(env)
     if "DeepSpeed" in engine:
         check_deepspeed(engine, env)
+        key = "resume_from_checkpoint"
+        if settings.get(key) and key not in settings.typed and not consent.is_given():
+            raise UserError(
+                f"{settings.path}: {key}: {settings[key]}: DeepSpeed would run code that somebody "
+                f"put into its files; if you trust it, give --{key} on the command line"
+            )
     check_precision(settings, env)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline import consent
 from pipeline.errors import UserError
 from pipeline.settings import Settings
 
@@ -22,7 +23,7 @@ def check_own(settings: Settings, key: str, base: type | None = None) -> None:
     for name in [value] if isinstance(value, str) else value:
         if ":" not in name:
             continue
-        if key not in settings.typed and os.environ.get("ALLOW_CODE", "0") in ("", "0"):
+        if key not in settings.typed and not consent.is_given():
             raise UserError(
                 f"{settings.path}: {key}: {name} is code that would run; read it, then set "
                 f"ALLOW_CODE=1, or give --{key} on the command line"

@@ -104,6 +104,11 @@ def check_upload(settings: Settings) -> None:
             "push_to_hub: true would upload logs, arguments and every save; remove it, and upload "
             "the final model by `make push REPO=owner/name`"
         )
+    if repo := settings.get("log_completions_hub_repo"):
+        raise UserError(
+            f"log_completions_hub_repo: {repo} would get every completion; remove it, and upload "
+            "the run's folder completions/ yourself"
+        )
 
 
 def check_choices(settings: Settings, keys: tuple[str, ...]) -> None:
