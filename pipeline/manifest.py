@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipeline import strict_yaml
+from pipeline.console import notice
 from pipeline.errors import UserError
 from pipeline.values import redact
 
@@ -30,6 +31,12 @@ MODEL_FILES = (
     "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
 PARTIAL = ".partial"  # the end of a file's name until it is complete
+GIT_SECONDS = 20  # a disk of another host may hang
+# Programs that the configuration of a repository names: none is needed here.
+GIT_FLAGS = (
+    *("--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"),
+    *("-c", "diff.external=", "-c", "core.pager=cat"),
+)
 PACKAGES = (
     "torch", "transformers", "trl", "accelerate", "peft", "datasets", "math-verify", "lm-eval",
 )  # fmt: skip
@@ -218,11 +225,31 @@ def versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """HEAD's hash, with `-dirty` when tracked files differ; None outside a git checkout."""
+    """HEAD's hash, with `-dirty` when tracked files differ; None, with a notice, if unknown."""
     folder = str(Path(__file__).parent)
-    command = ["git", "-C", folder, "describe", "--always", "--abbrev=40", "--dirty"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    command = ["git", *GIT_FLAGS, "-C", folder, "describe", "--always", "--abbrev=40", "--dirty"]
+    # Another repository may be meant by the environment's GIT_DIR, as in a hook.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True}
+    try:
+        done = subprocess.run(command, env=env, timeout=GIT_SECONDS, check=False, **quiet)
+    except subprocess.TimeoutExpired:
+        why = f"git does not answer within {GIT_SECONDS} s"
+    except OSError as error:
+        why = f"git: {error.strerror or error}"
+    else:
+        commit, said = (os.fsdecode(text).strip() for text in (done.stdout, done.stderr))
+        if done.returncode == 0 and commit:
+            return commit
+        why = said.partition("\n")[0] or f"git ends with exit code {done.returncode}"
+    _tell_unknown(why)
+    return None
+
+
+@functools.cache  # once a process
+def _tell_unknown(why: str) -> None:
+    notice(f"the commit of this code is unknown: {why}")
 
 
 def finite(value: Any) -> Any:

@@ -65,7 +65,7 @@ def examine(args: RecipeArguments) -> dict[str, str]:
     extras = manifest.versions(OPTIONAL)
     memory = size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return {
-        "commit": manifest.git_commit() or "not a git checkout",
+        "commit": manifest.git_commit() or "unknown",
         "python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
         "packages": ", ".join(map(" ".join, manifest.versions().items())),
         "optional": ", ".join(f"{name} {extras.get(name, 'missing')}" for name in OPTIONAL),
