@@ -32,6 +32,7 @@ from pipeline import manifest
 from pipeline.checkpoints import tokenizer_path
 from pipeline.console import notice, quiet_evaluation, quiet_harness
 from pipeline.errors import run_cli
+from pipeline.folders import check_output
 from pipeline.lock import claim
 from pipeline.settings import Settings, build, parse
 from pipeline.stages import ROOT, STAGES
@@ -64,6 +65,7 @@ def main() -> None:
     if processes.is_main:
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)
         if args.samples_dir:  # another list of tasks may be scored meanwhile
+            check_output(args.samples_dir, "samples_dir")
             claim(args.samples_dir)
     checkpoints = split_checkpoints(args.checkpoints)
     evaluated, prints = [], {}

@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -27,6 +28,7 @@ from typing import Any
 from pipeline import consent, strict_yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
+from pipeline.folders import check_output
 from pipeline.lock import claim
 from pipeline.paths import plain
 from pipeline.renamed import hint
@@ -71,12 +73,14 @@ class Key:
     Args:
         default: UNSET where the key is required, or its default cannot be read from the source.
         is_own: of our dataclass, not Hugging Face's.
+        choices: all values, where the source lists them.
     """
 
     annotation: str
     default: Any = UNSET
     is_own: bool = False
     meaning: str = ""
+    choices: tuple[str, ...] = ()
 
     @functools.cached_property
     def members(self) -> list[str]:
@@ -110,7 +114,7 @@ def find_source(package: str, file: str) -> Path:
 
 
 @functools.cache
-def _classes(package: str, file: str) -> dict[str, ast.ClassDef]:
+def source_classes(package: str, file: str) -> dict[str, ast.ClassDef]:
     """The classes of an installed package's source file, by name."""
     tree = ast.parse(find_source(package, file).read_text(encoding="utf-8"))
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
@@ -120,7 +124,7 @@ def _classes(package: str, file: str) -> dict[str, ast.ClassDef]:
 def enum_values(annotation: str) -> list[str]:
     """The values of the transformers enum in an annotation such as `SchedulerType | str`, or []."""
     for file in ("trainer_utils.py", "training_args.py"):
-        for name, node in _classes("transformers", file).items():
+        for name, node in source_classes("transformers", file).items():
             is_enum = any(ast.unparse(base) == "ExplicitEnum" for base in node.bases)
             if is_enum and name in Key(annotation).members:
                 return [ast.literal_eval(n.value) for n in node.body if isinstance(n, ast.Assign)]
@@ -140,14 +144,21 @@ def _default_of(value: ast.expr | None) -> Any:
         return UNSET
 
 
-def _meaning_of(value: ast.expr | None) -> str:
-    """The first sentence of a field's help in its source; "" where it is not a literal."""
+def _metadata_of(value: ast.expr | None) -> dict[str, Any]:
+    """A field's metadata in its source, without what is not a literal."""
+    found: dict[str, Any] = {}
     for keyword in getattr(value, "keywords", ()):
-        with contextlib.suppress(ValueError):
-            if keyword.arg == "metadata":
-                text = " ".join(ast.literal_eval(keyword.value).get("help", "").split())
-                return re.split(r"(?<=\w\w[.])\s", text)[0]
-    return ""
+        if keyword.arg == "metadata" and isinstance(keyword.value, ast.Dict):
+            for name, part in zip(keyword.value.keys, keyword.value.values, strict=True):
+                with contextlib.suppress(ValueError):
+                    found[ast.literal_eval(name)] = ast.literal_eval(part)
+    return found
+
+
+def _meaning_of(metadata: dict[str, Any]) -> str:
+    """The first sentence of a field's help."""
+    text = " ".join(metadata.get("help", "").split())
+    return re.split(r"(?<=\w\w[.])\s", text)[0]
 
 
 @functools.cache
@@ -155,10 +166,15 @@ def hf_keys(class_name: str) -> dict[str, Key]:
     """The keys of an installed Hugging Face dataclass, read from its source in milliseconds."""
     keys: dict[str, Key] = {}
     for package, file, name in HF_SOURCES[class_name]:
-        for node in _classes(package, file)[name].body:
+        for node in source_classes(package, file)[name].body:
             if isinstance(node, ast.AnnAssign) and not node.target.id.startswith("_"):
-                meaning = _meaning_of(node.value)
-                key = Key(ast.unparse(node.annotation), _default_of(node.value), meaning=meaning)
+                metadata = _metadata_of(node.value)
+                key = Key(
+                    ast.unparse(node.annotation),
+                    _default_of(node.value),
+                    meaning=_meaning_of(metadata),
+                    choices=tuple(metadata.get("choices", ())),
+                )
                 keys.setdefault(node.target.id, key)
     return keys
 
@@ -194,13 +210,14 @@ def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
     return config
 
 
+TAKE_JSON_FILES = ("accelerator_config", "deepspeed", "fsdp_config")
 SWITCHES = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 WANTED = {
     "bool": "true or false",
     "int": "a whole number",
     "float": "a number",
     "str": "a text",
-    "dict": "a mapping {key: value}, which belongs in the YAML",
+    "dict": "a mapping {key: value}; on the command line write JSON",
 }
 
 
@@ -221,17 +238,18 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
         wanted = wanted or next((WANTED[kind] for kind in kinds if kind in WANTED), "one value")
         return UserError(f"{where}: {name}: {value!r} is not {wanted}")
 
-    if choices := enum_values(key.annotation):
+    if choices := enum_values(key.annotation) or key.choices:
         word = "no" if value is False else value  # YAML reads a bare `no` as false
         if word not in choices:
             raise refusal(f"one of {', '.join(choices)}")
         return word
     if "Any" in members:
         return value
+    takes_mapping = any(member.startswith("dict") for member in members)
+    if takes_mapping and not (name in TAKE_JSON_FILES and str(value).endswith(".json")):
+        return _mapping(value, refusal(WANTED["dict"]))
     if isinstance(value, dict):
-        if not any(member.startswith("dict") for member in members):
-            raise refusal("one value")
-        return value
+        raise refusal("one value")
     if key.item and (isinstance(value, list) or "str" not in members):
         # The command line gives a list of one as its item.
         if not isinstance(value, list) and (where == COMMAND_LINE or "None" in members):
@@ -254,6 +272,16 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
     if "str" in members and isinstance(value, str):
         return value
     raise refusal("a text; quote it" if "str" in members else "")
+
+
+def _mapping(value: Any, refusal: UserError) -> dict[str, Any]:
+    """A mapping, also one that is written as JSON; Hugging Face's classes take any other text."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = json.loads(value)
+    if not isinstance(value, dict):
+        raise refusal
+    return value
 
 
 def _is_list_of_texts(value: Any) -> bool:
@@ -480,14 +508,18 @@ def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
         return cls(**{name: settings[name] for name in known if name in settings})
 
     try:
-        # TRL comes late: everything before it answers in well under two seconds.
         made = [make(own)]
-        made += [make(getattr(importlib.import_module("trl"), name)) for name in hf]
-        return tuple(made)
-    except UserError:
-        raise
     except ValueError as error:
         raise UserError(f"{settings.path}: {error}") from error
+    # TRL comes late: everything before it answers in well under two seconds.
+    classes = [getattr(importlib.import_module("trl"), name) for name in hf]
+    try:
+        return (*made, *map(make, classes))
+    except UserError:
+        raise
+    # Theirs raise anything over a value that they cannot use, or whose hardware is not here.
+    except (ValueError, TypeError, LookupError, AttributeError, OSError, RuntimeError) as error:
+        raise UserError(f"{settings.path}: {' '.join(str(error).split())}") from error
 
 
 def help_text(doc: str, own: type, hf: tuple[str, ...], defaults: dict[str, Any]) -> str:
@@ -550,6 +582,7 @@ def parse(
     if check:
         settings = run_check(settings, check)
     if owns:
+        check_output(getattr(settings, owns), owns)
         claim(getattr(settings, owns))
     os.environ.update(settings.env)
     return build(settings, own, hf)

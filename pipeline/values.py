@@ -98,6 +98,10 @@ def fault(key: str, value: Any, takes_secret_urls: bool = False) -> str | None:
         return None
     if not math.isfinite(value):
         return f"{key}: must be finite (got {value!r})"
+    if (
+        isinstance(value, int) and abs(value) >= 2**32
+    ):  # more than any size, seed or number of steps
+        return f"{key}: must be below {2**32} (got {value!r})"
     if key in RANGES and not is_within(value, RANGES[key]):
         return f"{key}: must be {RANGES[key]} (got {value!r})"
     return None

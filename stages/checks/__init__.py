@@ -15,6 +15,7 @@ from stages.checks.common import (
     CHOICES,
     GRPO_INEFFECTIVE,
     SFT_INEFFECTIVE,
+    SHARED_CHOICES,
     check_choices,
     check_file,
     check_ineffective,
@@ -33,6 +34,7 @@ from stages.checks.evaluation import (
 )
 from stages.checks.guards import check_rollback
 from stages.checks.loss import check_loss, check_scale
+from stages.checks.mappings import check_mappings
 from stages.checks.optimizer import check_optimizer, check_schedule
 from stages.checks.packing import check_packing
 from stages.checks.rewards import check_rewards
@@ -57,13 +59,15 @@ def check_sft_keys(settings: Settings) -> None:
     """The checks of `check_sft` that need no input file."""
     check_ineffective(settings, SFT_INEFFECTIVE)
     check_upload(settings)
-    check_choices(settings, ("dtype",))
+    check_choices(settings, SHARED_CHOICES)
     check_trackers(settings)
+    check_resume(settings)
     check_sft_evaluation(settings)
     check_packing(settings)
     check_switches(settings)
     check_optimizer(settings)
     check_schedule(settings)
+    check_mappings(settings)
     check_rounding(settings)
 
 
@@ -84,7 +88,7 @@ def check_grpo_keys(settings: Settings) -> None:
     num_processes = int(os.environ.get("WORLD_SIZE", "1"))
     check_ineffective(settings, GRPO_INEFFECTIVE)
     check_upload(settings)
-    check_choices(settings, tuple(CHOICES))
+    check_choices(settings, SHARED_CHOICES | CHOICES)
     check_trackers(settings)
     check_loss(settings)
     check_rounding(settings)
@@ -98,4 +102,5 @@ def check_grpo_keys(settings: Settings) -> None:
     check_switches(settings)
     check_optimizer(settings)
     check_schedule(settings)
+    check_mappings(settings)
     check_rewards(settings)

@@ -1,7 +1,9 @@
 """Values, packages and files that SFT and GRPO have in common."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline import manifest
 from pipeline.errors import UserError
@@ -11,9 +13,49 @@ from stages.launch import is_installed, is_on
 
 # TRL accepts any text for these and fails at the first loss, or with the model loaded.
 CHOICES = {
-    "dtype": ("auto", "float32", "bfloat16", "float16"),
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
     "importance_sampling_level": ("token", "sequence"),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    "vllm_importance_sampling_mode": (
+        "token_truncate",
+        "token_mask",
+        "sequence_truncate",
+        "sequence_mask",
+    ),
+    "cache_implementation": (
+        "static",
+        "offloaded_static",
+        "dynamic",
+        "offloaded",
+        "quantized",
+    ),
+    "vllm_model_impl": ("auto", "vllm", "transformers", "terratorch"),
+}
+_LEVELS = ("debug", "detail", "info", "warning", "error", "critical", "passive")
+SHARED_CHOICES: dict[str, tuple[Any, ...]] = {
+    "include_num_input_tokens_seen": ("all", "non_padding", "no", True, False),
+    "log_level": _LEVELS,
+    "log_level_replica": _LEVELS,
+    "lora_task_type": ("CAUSAL_LM",),
+    "torch_compile_backend": (
+        "eager",
+        "aot_eager",
+        "inductor",
+        "cudagraphs",
+        "ofi",
+        "fx2trt",
+        "onnxrt",
+        "tensorrt",
+        "tvm",
+        "hpu_backend",
+        "neuron",
+    ),
+    "torch_compile_mode": (
+        "default",
+        "reduce-overhead",
+        "max-autotune",
+        "max-autotune-no-cudagraphs",
+    ),
 }
 TRACKERS = ("tensorboard", "wandb", "trackio")
 # What a key, or its value, needs one of; transformers takes `kernels` in place of FlashAttention.
@@ -111,12 +153,20 @@ def check_upload(settings: Settings) -> None:
         )
 
 
-def check_choices(settings: Settings, keys: tuple[str, ...]) -> None:
-    """Refuse a value that is none of the key's `CHOICES`."""
-    for key in keys:
-        value = getattr(settings, key)
-        if value is not None and value not in CHOICES[key]:
-            raise UserError(f"{key}: must be one of {', '.join(CHOICES[key])} (got {value!r})")
+def check_choices(settings: Settings, choices: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse a value that is none of a key's `choices`."""
+    for key, known in choices.items():
+        value = settings.get(key)
+        if value is not None and value not in known:
+            listed = ", ".join(str(one) for one in known)
+            raise UserError(f"{key}: must be one of {listed} (got {value!r})")
+    known = ("underflow_overflow", "tpu_metrics_debug")
+    for word in str(settings.debug or "").split():
+        if word not in known:
+            raise UserError(f"debug: must be of {', '.join(known)} (got {word!r})")
+    multiple = settings.pad_to_multiple_of
+    if isinstance(multiple, str) and multiple != "auto":
+        raise UserError(f"pad_to_multiple_of: must be a whole number or auto (got {multiple!r})")
 
 
 def check_trackers(settings: Settings) -> None:
@@ -152,11 +202,11 @@ def check_file(settings: Settings, key: str, target: str) -> None:
 
 
 def check_resume(settings: Settings) -> None:
-    """Refuse a checkpoint to resume from that is not a folder."""
+    """Refuse to resume from what is no checkpoint of the Trainer."""
     checkpoint = settings.resume_from_checkpoint
-    if isinstance(checkpoint, str) and not Path(checkpoint).is_dir():
+    if checkpoint and not Path(checkpoint, "trainer_state.json").is_file():
         remedy = "name a folder checkpoint-<n>"
-        raise UserError(f"resume_from_checkpoint: {checkpoint} is not a folder; {remedy}")
+        raise UserError(f"resume_from_checkpoint: {checkpoint} is no checkpoint; {remedy}")
 
 
 def check_rounding(settings: Settings) -> None:

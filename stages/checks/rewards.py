@@ -14,6 +14,15 @@ def check_rewards(settings: Settings) -> None:
             f"reward_weights: {weights} has {len(weights)} entries, reward_funcs has "
             f"{len(funcs)}; give one weight per function"
         )
+    if weights is not None and not any(weights):
+        raise UserError(
+            f"reward_weights: {weights}: every reward would be 0, and nothing would be learned; "
+            "give one of them a weight"
+        )
+    if settings.remove_unused_columns:
+        raise UserError(
+            "remove_unused_columns: true would take the answers from the rewards; remove it"
+        )
     if "overlong" not in funcs:
         return
     limit, cache = settings.max_completion_length, settings.overlong_cache

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.settings import PointlessKey, Settings
 from stages.checks.common import TRACKERS, is_given
 from stages.checks.optimizer import OPTIMIZERS, SCHEDULERS, optimizer_of
+from stages.trainer.guards import ACTIONS, RULES
 
 ON, OFF = "on", "off"  # any value but false, null, "" and 0; these
 
@@ -153,6 +154,19 @@ SWITCHES = (
     Switch({"loss_type": ("sapo",)}, "sapo_temperature_pos sapo_temperature_neg"),
     Switch({"loss_type": ("vespo",)}, "vespo_k_pos vespo_k_neg vespo_lambda_pos vespo_lambda_neg"),
     Switch({"sync_ref_model": ON}, "ref_model_mixup_alpha ref_model_sync_steps"),
+    *(
+        Switch({"reward_funcs": (name,)}, keys)
+        for name, keys in (
+            ("soft_length_penalty", "length_penalty_start length_penalty_end length_penalty_max"),
+            ("repetition_penalty", "repetition_ngram_size repetition_max_penalty"),
+            ("overlong", "overlong_cache"),
+        )
+    ),
+    *(
+        Switch({f"guard_{name}": ACTIONS[1:]}, f"guard_{rule.limit}")
+        for name, rule in RULES.items()
+    ),
+    Switch({"guard_repetition": ACTIONS[1:]}, "guard_repetition_ngram guard_max_repetition"),
     Switch(
         {"use_adaptive_entropy": ON},
         "entropy_coef_min entropy_coef_max entropy_coef_delta entropy_target",

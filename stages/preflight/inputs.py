@@ -11,7 +11,17 @@ from unittest import mock
 from data_prep.build.recipe import FILES
 from pipeline.checkpoints import check_checkpoint, is_hub_id
 from pipeline.errors import UserError
-from pipeline.settings import Settings, build, read_settings, read_yaml, run_check, setting
+from pipeline.folders import check_output
+from pipeline.settings import (
+    UNSET,
+    Settings,
+    build,
+    own_keys,
+    read_settings,
+    read_yaml,
+    run_check,
+    setting,
+)
 from pipeline.stages import RECIPES, STAGES, config_name, load_keys
 from stages.arguments import DEFAULTS
 from stages.checks.common import check_packages
@@ -208,7 +218,10 @@ def read_stage(recipe: Recipe, path: Path) -> None:
 
         with mock.patch.dict(os.environ, env):
             settings = recipe.settings[stage] = run_check(settings, check_both)
-        settings = settings.replaced(use_cpu=True)  # checkable on a machine without a GPU
+        # Checkable on a machine without a GPU.
+        settings = settings.replaced(use_cpu=True, tf32=UNSET)
+    if "output_dir" in own_keys(own) or hf:
+        check_output(settings.output_dir, "output_dir")
     build(settings, own, hf)
     recipe.parsed.append(stage)
 

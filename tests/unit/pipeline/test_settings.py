@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,6 +91,8 @@ def test_null_gives_a_key_its_default_again(parse_text, flags):
         ("list[dict]", [{"a": 1}], [{"a": 1}]),
         ("IntervalStrategy | str", False, "no"),
         ("SchedulerType | str", "cosine", "cosine"),
+        ("dict | str | None", '{"a": [1]}', {"a": [1]}),  # of a command line
+        ("dict[str, Any] | None", {"a": 1}, {"a": 1}),
     ],
 )
 def test_values_are_typed(annotation, value, typed):
@@ -108,6 +111,9 @@ def test_values_are_typed(annotation, value, typed):
         ("list[str]", "a", "file"), ("list[str]", [5], "file"), ("list[float]", ["a"], "file"),
         ("list[dict]", "a", COMMAND_LINE), ("SchedulerType | str", "bogus", "file"),
         ("SaveStrategy | str", True, "file"), ("dict | str | None", 5, "file"),
+        ("dict | str | None", "x", "file"), ("dict | str | None", "[1]", COMMAND_LINE),
+        ("dict | str | None", "", COMMAND_LINE), ("dict | str | None", "{", COMMAND_LINE),
+        ("int", 2**32, "file"), ("int", "1e30", COMMAND_LINE),
     ],
 )  # fmt: skip
 def test_values_that_are_refused(annotation, value, where):
@@ -213,6 +219,38 @@ def test_every_annotation_of_hugging_face_is_understood(name):
         for member in key.members:
             is_class = member.endswith(("Strategy", "Type", "Names", "Config"))
             assert member.startswith(kinds) or is_class, key
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("SFTConfig", "loss_type", "x"),
+        ("SFTConfig", "packing_strategy", "bfd-requeue"),
+        ("GRPOConfig", "ddp_backend", "x"),
+        ("ModelConfig", "dtype", "bfloat61"),
+    ],
+)
+def test_choices_of_hugging_face_s_sources_are_read(name, key, value):
+    known = config.hf_keys(name)[key]
+    assert config.convert(key, known.choices[0], known, "file") == known.choices[0]
+    with pytest.raises(UserError, match=f"^file: {key}: .* one of {known.choices[0]}"):
+        config.convert(key, value, known, "file")
+
+
+@pytest.mark.parametrize("error", [TypeError, KeyError, RuntimeError, OSError])
+def test_whatever_hugging_face_s_classes_raise_is_one_line(monkeypatch, error):
+    @dataclass
+    class Config:
+        seed: int = 0
+
+        def __post_init__(self):
+            raise error("not\nthis")
+
+    monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(SFTConfig=Config))
+    settings = config.read_settings(Arguments, ("SFTConfig",), ["--output_dir", "a"])
+    with pytest.raises(UserError) as raised:
+        config.build(settings, Arguments, ("SFTConfig",))
+    assert "\n" not in str(raised.value) and "this" in str(raised.value)
 
 
 STARTS = {

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from pipeline import manifest
-from pipeline.settings import _classes, enum_values, find_source
+from pipeline.settings import enum_values, find_source, source_classes
 from stages.checks import check_grpo_keys, check_sft_keys
 from stages.checks.common import check_packages
 from stages.checks.optimizer import OPTIMIZERS, SCHEDULERS
@@ -21,7 +21,7 @@ def test_a_schedule_takes_what_its_function_does():
     """As their sources say, without torch."""
     tree = ast.parse(find_source("transformers", "optimization.py").read_text())
     names = {node.targets[0].id: ast.literal_eval(node.value)
-             for node in _classes("transformers", "trainer_utils.py")["SchedulerType"].body
+             for node in source_classes("transformers", "trainer_utils.py")["SchedulerType"].body
              if isinstance(node, ast.Assign)}  # fmt: skip
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     [table] = [node.value for node in tree.body if isinstance(node, ast.Assign)

@@ -52,7 +52,7 @@ def test_every_key_of_the_libraries_has_its_place():
     assert keys - SWITCHED - ineffective == BY_THEMSELVES
     assert keys | own >= SWITCHED
     assert ineffective <= keys
-    assert {key for switch in SWITCHES for key in switch.on} <= keys
+    assert {key for switch in SWITCHES for key in switch.on} <= keys | own
     assert not SWITCHED & INEFFECTIVE.keys()
 
 
@@ -65,12 +65,15 @@ OTHERS = {
     "eval_do_concat_batches": False, "dataloader_in_order": False, "log_multimodal": False,
     "vllm_importance_sampling_correction": False, "hub_token": None,
     "eval_on_start": True, "vllm_mode": "server", "hub_strategy": "end",
+    "guard_max_length_growth": 3.0, "guard_max_logp_mismatch": 3.0,
 }  # fmt: skip
 
 
 def value_of(key, kind):
     if key in OTHERS:
         return OTHERS[key]
+    if kind.choices:
+        return kind.choices[0]
     return VALUES[next(member for member in (m.partition("[")[0] for m in kind.members)
                        if member in VALUES)]  # fmt: skip
 
@@ -109,6 +112,10 @@ def off(switch, key):
     for name in (f"{first} {switch.keys}", f"{first} {switch.on[first]}", first):
         if name in OFF:
             return OFF[name]
+    if first.startswith("guard_"):
+        return {first: "off"}
+    if first == "reward_funcs":
+        return {first: ["correctness_reward"]}
     if first == "vllm_mode":
         other = {"colocate": "server", "server": "colocate"}[switch.on[first][0]]
         return {"use_vllm": True, "vllm_mode": other}
