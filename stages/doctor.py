@@ -12,6 +12,9 @@ import shutil
 import sys
 from pathlib import Path
 
+import psutil
+
+from grading.pool import count_cpus
 from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.errors import UserError, nearest, run_cli, size
@@ -51,7 +54,12 @@ def progress(run: str) -> str:
     found = []
     for folder in sorted(path for path in Path(run).glob("*/") if "." not in path.name):
         steps = [*checkpoints(folder)]
-        if manifest.read(folder):
+        try:
+            made = manifest.read(folder)
+        except UserError as error:
+            found.append(f"{folder.name}: {error}")
+            continue
+        if made:
             found.append(f"{folder.name} finished")
         elif steps:
             found.append(f"{folder.name} at checkpoint-{max(steps)}")
@@ -63,13 +71,13 @@ def examine(args: RecipeArguments) -> dict[str, str]:
     if not Path(args.recipe).is_dir():
         raise UserError(f"recipe: {args.recipe} is not a folder; name one of configs/")
     extras = manifest.versions(OPTIONAL)
-    memory = size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    memory = size(psutil.virtual_memory().total)
     return {
         "commit": manifest.git_commit() or "unknown",
         "python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
         "packages": ", ".join(map(" ".join, manifest.versions().items())),
         "optional": ", ".join(f"{name} {extras.get(name, 'missing')}" for name in OPTIONAL),
-        "processor": f"{len(os.sched_getaffinity(0))} cores, {memory} of memory",
+        "processor": f"{count_cpus()} cores, {memory} of memory",
         "devices": devices(),
         "disk": disk(args.run),
         "variables": ", ".join(f"{n}={os.environ[n]}" for n in SHOWN if n in os.environ) or "none",

@@ -74,7 +74,7 @@ def parent_command() -> list[str]:
     """The command line of the process that started this one; empty where none can be read."""
     try:
         text = Path(f"/proc/{os.getppid()}/cmdline").read_text(encoding="utf-8")
-    except OSError:
+    except (OSError, UnicodeDecodeError):  # not on macOS; a path need not be text
         return []
     return text.rstrip("\0").split("\0")
 

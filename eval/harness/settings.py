@@ -74,7 +74,7 @@ def split_checkpoints(entries: list[str]) -> dict[str, str]:
         is_name = re.fullmatch(r"\w[\w.-]*", name) and name != "manifest.json"
         if not equals or not path or not is_name:
             raise UserError(f"checkpoints: {entry!r} is not name=path, such as sft=runs/my-run/sft")
-        if name in checkpoints:
+        if name.lower() in map(str.lower, checkpoints):  # one folder on macOS and Windows
             raise UserError(f"checkpoints: the name {name!r} occurs twice; results would collide")
         checkpoints[name] = path
     if not checkpoints:
