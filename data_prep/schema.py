@@ -11,11 +11,24 @@ from typing import Any
 
 from grading.equivalence.compare import is_parseable
 from pipeline.errors import UserError
+from pipeline.json_files import Shape, mismatch
 from pipeline.prompts import ANSWER_FORMS, build_completion, build_prompt, form_of
 from pipeline.rows import read_rows
 
 # What a stage needs of a problem: GRPO, sampling and evaluation.
 COLUMNS = ("id", "prompt", "answers", "answer_form")
+# Of the columns that a row of a data file has.
+SHAPE: Shape = {
+    "id?": (str, int),
+    "prompt?": [{"role": str, "content": str}],
+    "completion?": str,
+    "answers?": [str],
+    "answer_form?": str,
+    "question?": (str, None),
+    "source?": (str, None),
+    "subject?": (str, None),
+    "level?": (float, None),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +99,11 @@ def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None
         needed = ", ".join(columns)
         fault = f"{missing[0]}: missing; rows need {needed}; run `make data` again"
         raise UserError(f"{where}: {fault}")
-    if "answers" in columns and not isinstance(row["answers"], list):
-        raise UserError(f"{where}: answers: must be a list of texts, found {row['answers']!r:.80}")
+    if fault := mismatch(row, SHAPE):
+        raise UserError(f"{where}: {fault}; fix the row, or run `make data` again")
     if "answer_form" in columns and row["answer_form"] not in ANSWER_FORMS:
         wanted = f"must be one of {', '.join(ANSWER_FORMS)}"
         raise UserError(f"{where}: answer_form: {wanted} (got {row['answer_form']!r:.80})")
-    prompt = row["prompt"]
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("content"), str) and m.get("role") for m in prompt
-    )
-    if not is_chat:
-        wanted = "must be a list of {role, content}"
-        raise UserError(f"{where}: prompt: {wanted}, found {prompt!r:.80}")
 
 
 def read_problems(path: str) -> Iterator[dict[str, Any]]:
@@ -105,7 +111,7 @@ def read_problems(path: str) -> Iterator[dict[str, Any]]:
     for where, row in read_rows(path):
         check_row(row, COLUMNS, where)
         for gold in row["answers"]:
-            if not isinstance(gold, str) or not is_parseable(gold):
+            if not is_parseable(gold):
                 fault = "cannot be parsed, so no completion can match it"
                 raise UserError(f"{where}: answers: {gold!r} {fault}; correct or remove it")
         yield row

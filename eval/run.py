@@ -14,7 +14,6 @@ The harness's own command line differs: here the prompt is the training prompt t
 verdict is the reward's, and the sampling defaults that a model ships are not used.
 """
 
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -28,7 +27,7 @@ from data_prep.sampling.problems import load_engine
 from data_prep.sampling.store import Processes, SampleStore
 from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
-from pipeline import manifest
+from pipeline import json_files, manifest
 from pipeline.checkpoints import tokenizer_path
 from pipeline.console import notice, quiet_evaluation, quiet_harness
 from pipeline.errors import run_cli
@@ -244,7 +243,7 @@ def hash_data(args: EvalArguments) -> dict[str, str]:
 def is_current(folder: Path, wanted: dict) -> bool:
     """Whether the folder holds complete results of exactly these inputs."""
     try:
-        is_same = read_scores(folder).get("fingerprint") == wanted
+        is_same = read_scores(folder)["fingerprint"] == wanted
         manifest.hash_inputs([folder / file for file in RESULTS])
     except (FileNotFoundError, ValueError):  # damaged: the samples are there, scoring is cheap
         return False
@@ -252,7 +251,7 @@ def is_current(folder: Path, wanted: dict) -> bool:
 
 
 def read_scores(folder: Path) -> dict:
-    return json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    return json_files.read(folder / "scores.json", score.SCORES, "run `make eval` again")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ the report has scores. A fact that no manifest has is called unknown. The text: 
 """
 
 import contextlib
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from pipeline import manifest, strict_yaml
+from pipeline import json_files, manifest, strict_yaml
 from pipeline.checkpoints import is_hub_id
 from pipeline.stages import TRAINED
 from pipeline.transformers4 import least_version
@@ -46,11 +45,13 @@ def find_stages(folder: str | Path) -> tuple[list[dict[str, Any]], str | None]:
     """
     name: str | None = str(folder)
     stages: list[dict[str, Any]] = []
-    while name:
+    seen = set()
+    while name and name not in seen:  # an edited manifest may name itself
+        seen.add(name)
         made = manifest.read(find_maker(name))
         if not made:
             break
-        file = Path(made["config"].get("train_file", ""))
+        file = Path(made["config"].get("train_file") or "")
         stages.insert(0, made | {"file": file, "build": manifest.read(file.parent)})
         name = made["config"].get("model_name_or_path")
     return stages, name
@@ -58,10 +59,11 @@ def find_stages(folder: str | Path) -> tuple[list[dict[str, Any]], str | None]:
 
 def count_guards(events: Path) -> Counter[str]:
     """How often each guard has fired, by a run's `events.jsonl`."""
-    if not events.is_file():
-        return Counter()
-    lines = events.read_text(encoding="utf-8").splitlines()
-    return Counter(json.loads(line)["guard"] for line in lines)
+    found: Counter[str] = Counter()
+    for line in events.read_bytes().splitlines() if events.is_file() else ():
+        with contextlib.suppress(ValueError):  # torn by a kill
+            found[json_files.parse(line, {"guard": str})["guard"]] += 1
+    return found
 
 
 def write(folder: str | Path, scores: dict[str, dict] | None = None) -> None:

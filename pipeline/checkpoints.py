@@ -4,7 +4,6 @@ python -m pipeline.checkpoints FOLDER [where its chat template comes from]
 """
 
 import contextlib
-import json
 import re
 import sys
 import traceback
@@ -15,7 +14,7 @@ from zipfile import BadZipFile, ZipFile
 
 from safetensors import SafetensorError, safe_open
 
-from pipeline import manifest, weights
+from pipeline import json_files, manifest, weights
 from pipeline.errors import UserError, run_cli
 from pipeline.stages import TRAINED
 
@@ -28,20 +27,19 @@ def is_hub_id(path: str) -> bool:
 MODEL_STAGES = ("base", *TRAINED)  # whose folders hold models
 TEMPLATE_FILES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
+INDEX = {"weight_map?": {str: str}}
+MAPPING: json_files.Shape = {str: object}
 BARE_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without own tokens
 
 
-def read_json(path: Path, key: str) -> dict[str, Any]:
+def read_json(path: Path, key: str, shape: json_files.Shape = MAPPING) -> dict[str, Any]:
     """A mapping of a checkpoint's file, {} where there is no such file; damage is a `UserError`."""
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return json_files.parse(path.read_bytes(), shape, is_own=False)
     except (OSError, ValueError) as error:
         raise UserError(f"{key}: {path} cannot be read ({error}); copy the file again") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{key}: {path} is not a JSON object; copy the file again")
-    return found
 
 
 def has_file(folder: Path, *patterns: str) -> bool:
@@ -84,7 +82,7 @@ def check_weights(folder: Path, key: str) -> None:
         return
     shards: set[str] = set()
     for index in sorted(folder.glob("*.index.json")):
-        shards.update(read_json(index, key).get("weight_map", {}).values())
+        shards.update(read_json(index, key, INDEX).get("weight_map", {}).values())
     missing = sorted(name for name in shards if not (folder / name).is_file())
     remedy = "copy or download the folder again"
     if missing:
@@ -102,7 +100,7 @@ def reads(file: Path) -> bool:
     """Whether a file of JSON, safetensors or `torch.save` is whole, as far as its format tells."""
     try:
         if file.suffix == ".json":
-            json.loads(file.read_bytes())
+            json_files.parse(file.read_bytes(), object, is_own=False)
         elif file.suffix == ".safetensors":
             with safe_open(file, "numpy"):  # its header has the length
                 return True

@@ -1,5 +1,6 @@
 """Errors: a user's mistake is one line with place, value and remedy, and exit code 2."""
 
+import contextlib
 import errno
 import json
 import os
@@ -132,9 +133,12 @@ def _summary(code: int, line: str | None) -> dict[str, Any]:
     found["output_dir"] = str(folder)
     manifest = folder / "manifest.json"
     if code == 0 and manifest.is_file():
-        made = json.loads(manifest.read_text(encoding="utf-8"))
+        made: Any = {}
+        with contextlib.suppress(ValueError, RecursionError):
+            made = json.loads(manifest.read_text(encoding="utf-8"))
         left_out = ("config", "inputs", "files", "versions")
-        found |= {key: value for key, value in made.items() if key not in left_out}
+        if isinstance(made, dict):
+            found |= {key: value for key, value in made.items() if key not in left_out}
     return found
 
 

@@ -1,6 +1,5 @@
 """What is up to date: by manifests and hashes, never by the times of files."""
 
-import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,7 +39,6 @@ def check_start_model(request: Request) -> None:
 
 def trained_with(folder: Path) -> dict[str, Any]:
     """The configuration that a stage was trained with; {} where no manifest says it."""
-    with suppress(OSError, ValueError, LookupError):
-        config = json.loads((folder / manifest.NAME).read_text(encoding="utf-8"))["config"]
-        return config if isinstance(config, dict) else {}
+    with suppress(OSError, UserError):
+        return (manifest.read(folder) or {}).get("config", {})
     return {}

@@ -20,10 +20,12 @@ from typing import Any
 
 import psutil
 
+from pipeline import json_files
 from pipeline.console import is_main_process
 from pipeline.errors import UserError, nearest, note_folder
 from pipeline.paths import check_links
 
+SHAPE = {"host": str, "pid": int, "started": float, "job?": object}
 SAME_START = 60  # seconds that the system's clock may be set by while a process lives
 
 
@@ -68,12 +70,10 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 def _read(lock: Path) -> dict[str, Any]:
     """The lock's owner; {} where there is none, or a full disk has left no text."""
     try:
-        owner = json.loads(lock.read_text(encoding="utf-8"))
-        pid, started = int(owner["pid"]), float(owner["started"])
-        datetime.fromtimestamp(started)
-        known = {"host": str(owner["host"]), "pid": pid, "started": started}
-        return known | {"job": owner.get("job")} if pid > 0 else {}
-    except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError, OSError):
+        owner = json_files.read(lock, SHAPE, "remove it")
+        datetime.fromtimestamp(owner["started"])
+        return owner | {"job": owner.get("job")} if owner["pid"] > 0 else {}
+    except (ValueError, OverflowError, OSError):
         return {}
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline import strict_yaml
+from pipeline import json_files, strict_yaml
 from pipeline.console import notice
 from pipeline.errors import UserError
 from pipeline.values import redact
@@ -30,6 +30,24 @@ MODEL_FILES = (
     "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
     "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
+_TEXTS, _OPTIONAL = {str: str}, (str, None)
+_ROWS = {"rows_in?": int, "rows_out?": int, "dropped?": {str: int}}
+# What later stages, report and card read.
+SHAPE: json_files.Shape = {
+    "stage": str,
+    "config?": {"train_file?": _OPTIONAL, "model_name_or_path?": _OPTIONAL},
+    "inputs?": _TEXTS,
+    "files?": _TEXTS,
+    "counts?": {str: object},
+    "request?": _TEXTS,
+    "versions?": _TEXTS,
+    "git_commit?": _OPTIONAL,
+    "wall_time_s?": float,
+    "command?": str,
+    **_ROWS,
+    "outputs?": {str: {**_ROWS, "sources": [{**_ROWS, "name": str, "place?": _OPTIONAL}]}},
+    "decontamination?": {str: object},
+}
 PARTIAL = ".partial"  # the end of a file's name until it is complete
 GIT_SECONDS = 20  # a disk of another host may hang
 # Programs that the configuration of a repository names: none is needed here.
@@ -341,22 +359,24 @@ def read(folder: str | Path) -> dict[str, Any] | None:
     path = Path(folder) / NAME
     if not path.is_file():
         return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path}: is damaged ({error}); remove it, run its stage again") from error
+    remedy = "remove it, run its stage again"
+    found = json_files.read(path, object, remedy)
     if not isinstance(found, dict) or "stage" not in found:
-        return None
-    for key in ("config", "inputs", "files"):
-        if not isinstance(found.setdefault(key, {}), dict):
-            raise UserError(f"{path}: is damaged ({key}); remove it, run its stage again")
-    return found
+        return None  # of another program
+    if fault := json_files.mismatch(found, SHAPE):
+        raise UserError(f"{path}: is damaged ({fault}); {remedy}")
+    return {"config": {}, "inputs": {}, "files": {}, "counts": {}, "versions": {}} | found
 
 
-def read_made(folder: str | Path, stage: str) -> dict[str, Any]:
-    """The manifest of a folder whose files are as the stage left them; raises `UserError`."""
+def read_made(folder: str | Path, stage: str, shape: json_files.Shape = object) -> dict[str, Any]:
+    """The manifest of a folder whose files are as the stage left them; raises `UserError`.
+
+    `shape`: what it must have besides `SHAPE`.
+    """
     found = read(folder)
     if not found or found["stage"] != stage:
         raise UserError(f"{folder}/{NAME}: missing; run `make {stage}` to its end")
+    if fault := json_files.mismatch(found, shape):
+        raise UserError(f"{folder}/{NAME}: is damaged ({fault}); run `make {stage} FORCE=1`")
     check_made(Path(folder))
     return found

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pipeline.errors import UserError
+from pipeline.json_files import refuse_repeated
 from pipeline.manifest import check_made
 
 Row = dict[str, Any]
@@ -205,7 +206,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON; write null or a number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=refuse_repeated)
 
 
 def is_conversation(row: Any) -> bool:

@@ -23,10 +23,12 @@ def fault(venv: str) -> str:
     for file in sorted(Path(venv).glob(pattern)):
         try:
             installed = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        url = installed.get("url", "")
-        is_editable = installed.get("dir_info", {}).get("editable", False)
+        if not isinstance(installed, dict) or not isinstance(installed.get("dir_info"), dict):
+            continue
+        url = str(installed.get("url", ""))
+        is_editable = installed["dir_info"].get("editable", False)
         owner = url.removeprefix("file://")
         if is_editable and Path(owner).resolve() != ROOT and "%" not in owner:
             return (

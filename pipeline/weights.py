@@ -5,7 +5,6 @@ transformers fills weights that the files lack with random numbers and only logs
 """
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from safetensors import safe_open
 
+from pipeline import json_files
 from pipeline.console import say
 from pipeline.errors import UserError
 
@@ -68,7 +68,7 @@ def check_index(folder: Path, key: str, shapes: dict[str, list[int]]) -> None:
     index = folder / "model.safetensors.index.json"
     if not index.is_file() or not shapes:
         return
-    listed = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {})
+    listed = read_json(index).get("weight_map") or {}
     missing = sorted(listed.keys() - shapes.keys())
     if missing:
         fault = f"names {len(missing)} weights that no file holds, first {missing[0]}"
@@ -113,9 +113,7 @@ def check_token_ids(folder: Path, key: str, config: dict[str, Any], template: st
 def read_json(file: Path) -> dict[str, Any]:
     """A file's mapping, {} for any other; `pipeline.checkpoints` refuses damage by name."""
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
+        return json_files.parse(file.read_bytes(), {str: object}, is_own=False)
     return {}
 
 

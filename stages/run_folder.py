@@ -12,7 +12,6 @@ checkpoint that was changed since, and resumes from the one before (docs/reliabi
 """
 
 import contextlib
-import json
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline import manifest
+from pipeline import json_files, manifest
 from pipeline.checkpoints import reads
 from pipeline.errors import UserError
 from stages import removal
@@ -31,6 +30,18 @@ RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
 SEAL, STATE = "files.json", "trainer_state.json"
 # The best model of a GRPO run, with its names while another takes its place.
 BEST = ("best", "best.partial", "best.replaced")
+RUN_SHAPE: json_files.Shape = {
+    "config": {
+        "per_device_train_batch_size?": int,
+        "gradient_accumulation_steps?": int,
+        "steps_per_generation?": (int, None),
+    },
+    "inputs": {str: str},
+    "num_processes": int,
+    "engine?": str,
+}
+SEAL_SHAPE = {"run": {str: object}, "files": {str: str}}
+STATE_SHAPE = {"global_step": int, "log_history?": [{"step": int}]}
 # Of a superseded run's checkpoints, as torch, FSDP and DeepSpeed name them.
 OPTIMIZER_FILES = (
     *("optimizer*", "scheduler.pt", "scaler.pt", "rng_state*"),
@@ -232,19 +243,19 @@ def damage(checkpoint: Path) -> str:
 def sealed(checkpoint: Path) -> dict[str, Any]:
     """`files.json`: {"run": ..., "files": {name: sha256}}; one that cannot be read names itself."""
     try:
-        found = json.loads((checkpoint / SEAL).read_text(encoding="utf-8"))
+        found = json_files.read(checkpoint / SEAL, SEAL_SHAPE, "")
     except FileNotFoundError:  # of an earlier version
         return {}
     except ValueError:
-        found = None
-    is_seal = isinstance(found, dict) and found.keys() == {"run", "files"}
-    return found if is_seal else {"files": {SEAL: ""}}
+        return {"files": {SEAL: ""}}
+    is_damaged = found["run"] and json_files.mismatch(found["run"], RUN_SHAPE)
+    return {"files": {SEAL: ""}} if is_damaged else found
 
 
 def has_state(checkpoint: Path) -> bool:
     """Whether a checkpoint's `trainer_state.json` can be read."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["global_step"]
+    with contextlib.suppress(OSError, ValueError):
+        json_files.read(checkpoint / STATE, STATE_SHAPE, "")
         return True
     return False
 
@@ -262,9 +273,12 @@ def last_checkpoint(
 def read_run(folder: Path) -> dict[str, Any]:
     """A folder's `run.json`: config, inputs, num_processes, engine; {} where there is none."""
     try:
-        return json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return json_files.read(folder / RUN_FILE, RUN_SHAPE, "")
+    except OSError:
         return {}
+    except ValueError:  # damaged; its checkpoints have copies
+        newest = last_checkpoint(folder)
+        return sealed(newest).get("run", {}) if newest else {}
 
 
 def rows_of(config: Mapping[str, Any], num_processes: int) -> dict[str, int]:

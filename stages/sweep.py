@@ -14,18 +14,19 @@ are up to date, a killed one resumes from its last checkpoint. `<run>/sweep` get
 
 import hashlib
 import itertools
-import json
 import shlex
 import signal
 import subprocess
 import sys
 import urllib.parse
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline import json_files
+from pipeline.card import count_guards
 from pipeline.errors import UserError, run_cli
+from pipeline.json_files import is_number
 from pipeline.lock import claim
 from pipeline.settings import build, parse, read_settings, run_check, setting
 from pipeline.stages import STAGES, load_keys
@@ -157,24 +158,21 @@ def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
     states = [place / "trainer_state.json" for place in places]
     if found := [state for state in states if state.is_file()]:
         newest = max(found, key=lambda path: path.stat().st_mtime)
-        logs = json.loads(newest.read_text(encoding="utf-8"))["log_history"]
+        remedy = f"remove {folder}, run the sweep again"
+        logs = json_files.read(newest, json_files.TRAINER_STATE, remedy)["log_history"]
 
     def recent(metric: str) -> float | None:
-        values = [log[metric] for log in logs if log.get(metric) is not None][-RECENT:]
+        values = [log[metric] for log in logs if is_number(log.get(metric))][-RECENT:]
         return sum(values) / len(values) if values else None
 
     curve = [
         (log["step"], value)
         for log in logs
         for name, value in log.items()
-        if name.startswith("eval_avg@") and not name.endswith("_stderr")
+        if name.startswith("eval_avg@") and not name.endswith("_stderr") and is_number(value)
     ]
     averages = [value for _, value in curve]
-    events = folder / "events.jsonl"
-    fired = Counter(
-        json.loads(line)["guard"]
-        for line in (events.read_text(encoding="utf-8").splitlines() if events.is_file() else ())
-    )
+    fired = count_guards(folder / "events.jsonl")
     return {
         "run": name,
         "steps": logs[-1]["step"] if logs else 0,

@@ -128,11 +128,13 @@ def main() -> None:
         return
     inputs = manifest.hash_inputs([args.train_file])
 
+    from data_prep.schema import check_row
     from pipeline.rows import read_rows
 
     quiet()
     texts = []
-    for _, row in read_rows(args.train_file):
+    for where, row in read_rows(args.train_file):
+        check_row(row, ("prompt", "completion"), where)
         messages = "".join(f"{m['role']}\n{m['content']}\n" for m in row["prompt"])
         texts.append(f"{messages}assistant\n{row['completion']}")
     tokenizer = build_tokenizer(texts)

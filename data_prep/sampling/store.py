@@ -17,12 +17,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
+from pipeline import json_files
 from pipeline.errors import UserError
 
 # Requests that an engine is handed at once: their token ids, some 2 KB each, are in memory.
 WINDOW = 32_768
 # One process may have the long completions; a launcher ends the others when one dies.
 PATIENCE = timedelta(days=7)
+# The fields behind the key of a stored line.
+COMPLETION = {"text": str, "num_tokens": int, "cut_off": bool}
+LOGLIKELIHOOD = {"sum": object, "is_greedy": bool}  # the sum may be -inf
 
 
 class Completion(str):
@@ -132,6 +136,17 @@ class Processes:
         return json.loads(self._store.get(name))
 
 
+def _read_line(line: bytes) -> list[Any]:
+    """The key and the fields of a stored line; raises `ValueError`."""
+    key, *fields = json_files.parse(line, [object])
+    shape = COMPLETION if len(fields) == len(COMPLETION) else LOGLIKELIHOOD
+    found = dict(zip(shape, fields, strict=True))
+    fault = json_files.mismatch(found | {"key": key}, {**shape, "key": str})
+    if fault or not json_files.is_number(found.get("sum", 0)):
+        raise ValueError(fault or "the sum is no number")
+    return [key, *fields]
+
+
 class SampleStore:
     """Append-only JSON lines of one checkpoint, a file for each process.
 
@@ -158,7 +173,7 @@ class SampleStore:
             with path.open("rb") as file:
                 for line in file:
                     with suppress(ValueError):  # torn by a kill, and so generated again
-                        self._places[json.loads(line)[0]] = path, place
+                        self._places[_read_line(line)[0]] = path, place
                     place += len(line)
 
     def missing(self, wanted: Iterable[Request | Continuation]) -> list[Request | Continuation]:
@@ -196,8 +211,11 @@ class SampleStore:
         path, place = found
         with path.open("rb") as file:
             file.seek(place)
-            _, *fields = json.loads(file.readline())
-        return Completion(*fields) if isinstance(wanted, Request) else tuple(fields)
+            _, *fields = _read_line(file.readline())
+        is_completion = len(fields) == len(COMPLETION)
+        if is_completion != isinstance(wanted, Request):
+            raise UserError(f"{path}: byte {place}: is damaged; remove the line")
+        return Completion(*fields) if is_completion else tuple(fields)
 
     def close(self) -> None:
         """Close the file; what is stored can still be had, and more be added."""

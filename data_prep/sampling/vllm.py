@@ -6,7 +6,6 @@ finishes, with its token count. Only the end-of-sequence ids of the checkpoint's
 are used.
 """
 
-import json
 import os
 import sys
 import tempfile
@@ -20,11 +19,12 @@ import torch
 from data_prep.sampling import NO_VLLM, SamplingArguments
 from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
-from pipeline.checkpoints import base_and_adapter, load_tokenizer, tokenizer_path
+from pipeline.checkpoints import base_and_adapter, load_tokenizer, read_json, tokenizer_path
 from pipeline.console import VLLM_ENVIRONMENT, UnfailingFile
 from pipeline.errors import UserError
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
+RANKS = {"r": int, "rank_pattern?": ({str: int}, None)}  # of an adapter_config.json
 # What launchers tell their processes. vLLM would take each of them for a part of one engine.
 LAUNCHER = (
     "RANK",
@@ -297,6 +297,6 @@ def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[in
 
 def lora_rank(adapter: str) -> int:
     """The smallest rank of vLLM's that the adapter fits in; its layers may differ in rank."""
-    config = json.loads((Path(adapter) / "adapter_config.json").read_text(encoding="utf-8"))
+    config = read_json(Path(adapter) / "adapter_config.json", "checkpoints", RANKS)
     rank = max(config["r"], *(config.get("rank_pattern") or {}).values(), 1)
     return min((one for one in LORA_RANKS if one >= rank), default=rank)

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from data_prep.schema import Problem
@@ -99,6 +100,7 @@ _OPTION = re.compile(
 )
 # "none" is the one that may be a real answer; there it cannot be told from a missing one.
 _SENTINELS = {
+    "inf", "-inf", "+inf",  # what a number out of range, such as 1e999, becomes
     "proof", "notfound", "not found", "answer not found", "n/a", "nan", "null", "none",
     "unknown", "see solution", "see the solution", "see above", "see below", "see proof",
     "see the proof", "see figure", "no answer", "no answer found", "no answer provided",
@@ -182,7 +184,8 @@ def to_text(value: Any, column: str, where: str, allows_numbers: bool = False) -
     """The text of one value; see `get_text`."""
     if allows_numbers and type(value) in (int, float):
         is_whole = isinstance(value, float) and value.is_integer()
-        value = str(int(value)) if is_whole else str(value)
+        # Not `int`, which has digits of 1e23 that nobody wrote; -0.0 + 0.0 is 0.0.
+        value = f"{Decimal(str(value + 0.0)):.0f}" if is_whole else str(value)
     if not isinstance(value, str):
         raise UserError(f"{where}: {column}: {value!r:.80} is not text; fix the row")
     return value

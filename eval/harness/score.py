@@ -42,6 +42,14 @@ COLUMNS = {
     "outcome": "string",
     "score": "double",
 }
+# Of a checkpoint's `scores.json`.
+SCORES: Any = {
+    "fingerprint": {"checkpoint": str, "engine": str, "data": ({str: str}, None), "code": str},
+    "settings": {str: object},
+    "num_problems": int,
+    "num_completions": int,
+    "tasks": {str: {str: {"main": str, "num_problems": int, "metrics": {str: {str: object}}}}},
+}
 OPTIONS = tuple(enumerate("ABCD", 1))
 
 

@@ -11,23 +11,29 @@ shows completions (`eval.report.browse`); `report.json` with every number; and, 
 `manifest.json`. The model card of each checkpoint that a stage made gets its scores.
 """
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from eval.harness.settings import EvalArguments, split_checkpoints
 from eval.report import browse, numbers, page, plots, render
-from pipeline import card, manifest
-from pipeline.errors import UserError, run_cli
+from pipeline import card, json_files, manifest
+from pipeline.errors import run_cli
 from pipeline.settings import parse
 
 STATE = "trainer_state.json"
+EVALUATION = {"config": {"checkpoints": [str], "output_dir?": str, "test_file?": (str, None)}}
+# Of `make control`, by `stages.sweep_page`.
+SEEDS = {
+    "header": [str],
+    "rows": [[(str, float, None)]],
+    "curves": {str: [[(float, None)]]},
+}
 
 
 def main() -> None:
     (args,) = parse(__doc__, EvalArguments, owns="report_dir")
-    evaluation = manifest.read_made(args.output_dir, "eval")
+    evaluation = manifest.read_made(args.output_dir, "eval", EVALUATION)
     checkpoints = split_checkpoints(evaluation["config"]["checkpoints"])
     results = {name: numbers.read_result(Path(args.output_dir) / name) for name in checkpoints}
     numbers.check_results(results, checkpoints)
@@ -39,14 +45,14 @@ def main() -> None:
     report["unread"], report["flips"] = find_examples(results)
     report["references"] = page.load_references(list(next(iter(report["scores"].values()))))
     report["stages"] = read_stages(args.output_dir, evaluation["config"], checkpoints)
-    report["git_commit"], report["versions"] = evaluation["git_commit"], evaluation["versions"]
+    report["git_commit"], report["versions"] = evaluation.get("git_commit"), evaluation["versions"]
     report["evaluation_config"] = evaluation["config"]
     panels = read_curves(checkpoints)
     report["curves"] = {
         name: {panel.title: panel.lines for panel in found} for name, found in panels.items()
     }
     control = Path(args.output_dir).parent / "control/seeds.json"
-    report["control"] = read_left(control, "`make control`")
+    report["control"] = read_left(control, SEEDS, "`make control`")
     folder = Path(args.report_dir)
     page.finish(report, [*checkpoints], panels, f"{folder}/report")
     browse.write(folder / browse.PAGE, browse.find_files(Path(args.output_dir).parent), title)
@@ -97,21 +103,18 @@ def read_stages(output_dir: str, evaluated: dict, checkpoints: dict[str, str]) -
     return {name: value for name, value in stages.items() if value}
 
 
-def read_left(file: Path, remedy: str) -> Any:
+def read_left(file: Path, shape: json_files.Shape, remedy: str) -> Any:
     """The content of a JSON file that a stage wrote; None where there is none."""
     if not file.is_file():
         return None
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{file} is damaged ({error}); run {remedy} again") from error
+    return json_files.read(file, shape, f"run {remedy} again")
 
 
 def read_curves(checkpoints: dict[str, str]) -> dict[str, list[plots.Panel]]:
     """`{checkpoint: panels}` of those with a trainer's log; refuses a damaged one."""
     found = {}
     for name, path in checkpoints.items():
-        if state := read_left(card.find_maker(path) / STATE, "the stage"):
+        if state := read_left(card.find_maker(path) / STATE, json_files.TRAINER_STATE, "the stage"):
             found[name] = plots.read_panels(state["log_history"])
     return {name: panels for name, panels in found.items() if panels}
 

@@ -18,7 +18,7 @@ from typing import Any
 from eval.harness.metrics import mean_interval, problem_means
 from eval.harness.settings import split_checkpoints
 from eval.report import numbers, page, plots, render
-from eval.report.__main__ import find_examples, read_curves, read_stages
+from eval.report.__main__ import EVALUATION, find_examples, read_curves, read_stages
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse, setting
@@ -95,9 +95,9 @@ def find_runs(entries: Iterable[str]) -> dict[str, list[Path]]:
 
 def load(folder: Path) -> Run:
     """Read a run, which may have been moved since it was evaluated."""
-    evaluation = manifest.read_made(folder / "eval", "eval")
+    evaluation = manifest.read_made(folder / "eval", "eval", EVALUATION)
     checkpoints = split_checkpoints(evaluation["config"]["checkpoints"])
-    was = Path(evaluation["config"]["output_dir"]).parent
+    was = Path(evaluation["config"].get("output_dir", folder / "eval")).parent
     for name, path in checkpoints.items():
         moved = folder / os.path.relpath(path, was)
         checkpoints[name] = str(moved) if moved.is_dir() else path

@@ -45,6 +45,18 @@ NOT_LISTED = "not listed in `decontaminate`"
 NOT_DRAWN = "not_sampled"  # only counted: no such row is logged
 ON_PURPOSE = (NOT_DRAWN, "not_in_mix")  # good rows that the recipe does not ask for
 
+# What the page reads of a build's manifest.
+_ROWS = {"rows_in": int, "rows_out": int, "dropped": {str: int}}
+_SOURCE = {**_ROWS, "name": str, "place": (str, None), "split": (str, None)}
+BUILD = {
+    **_ROWS,
+    "outputs": {
+        f"{file}?": {**_ROWS, "sources": [_SOURCE], "bands?": ({str: object}, None)}
+        for file in FILES.values()
+    },
+    "decontamination": {str: (int, str)},
+}
+
 
 @dataclass
 class DataReportArguments:
@@ -59,7 +71,7 @@ class DataReportArguments:
 def main() -> None:
     (args,) = parse(__doc__, DataReportArguments)
     data = Path(args.data)
-    build = manifest.read_made(data, "data")
+    build = manifest.read_made(data, "data", BUILD)
     tokenizer = load_tokenizer(args.tokenizer, "tokenizer", needs=()) if args.tokenizer else None
     folder = data.resolve().parent / STAGE
     started = manifest.start(folder)

@@ -6,7 +6,6 @@ has the metrics, `completions.parquet` one row per completion. The statistics ar
 """
 
 import hashlib
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +23,9 @@ from eval.harness.metrics import (
     outcome_rates,
     problem_means,
 )
+from eval.harness.score import SCORES
 from eval.report.decomposition import PARTS, problem_shares, split_change, task_rates
+from pipeline import json_files
 from pipeline.errors import UserError
 
 NUMBERS = (
@@ -70,7 +71,7 @@ def read_result(folder: Path) -> Result:
     path = folder / "scores.json"
     if not path.is_file():
         raise UserError(f"{path} is missing; `make eval` makes it")
-    scores = json.loads(path.read_text(encoding="utf-8"))
+    scores = json_files.read(path, SCORES, "run `make eval` again")
     rows: dict[tuple[str, str], Rows] = defaultdict(list)
     table = dataset(folder / COMPLETIONS, format="parquet").to_table(columns=list(NUMBERS))
     for place, row in enumerate(table.to_pylist()):

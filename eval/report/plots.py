@@ -17,6 +17,7 @@ import numpy as np
 
 from eval.report.decomposition import PARTS
 from pipeline.console import clean
+from pipeline.json_files import is_number
 
 # Keys that a trainer may have logged: key, or pattern of keys with a line for each, panel title, y
 # axis. With {} in the title every key has a panel, as their scales differ.
@@ -71,7 +72,7 @@ class Panel:
 def read_curve(log_history: list[dict], key: str) -> tuple[list[int], list[float]]:
     """Steps and values of one logged key; both empty where it was never logged."""
     scale = 100 if key.startswith(EVALUATION) else 1
-    points = [(log["step"], scale * log[key]) for log in log_history if log.get(key) is not None]
+    points = [(log["step"], scale * log[key]) for log in log_history if is_number(log.get(key))]
     return [step for step, _ in points], [value for _, value in points]
 
 

@@ -1,20 +1,25 @@
 """vLLM: its keys, the engine on this host, the server."""
 
-import json
 import os
 import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 from data_prep.sampling import NO_VLLM
+from pipeline import json_files
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.settings import Settings
 from stages.arguments import keeps_old_logps, steps_per_generation
 from stages.launch import is_installed
 
+SERVER_INFO = {  # what is read of vLLM's answer
+    "vllm_config": {
+        "weight_transfer_config?": ({"backend?": object}, None),
+        "model_config": {"logprobs_mode": str},
+    }
+}
 SERVE = (
     "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out "
     '--weight-transfer-config \'{"backend": "nccl"}\' --logprobs-mode processed_logprobs'
@@ -91,8 +96,8 @@ def _fault_of_server(url: str) -> str | None:
     """Why a server cannot work with the trainer; None where it can."""
     try:
         with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=30) as answer:
-            config: dict[str, Any] = json.load(answer)["vllm_config"]
-    except (OSError, ValueError, KeyError) as error:
+            config = json_files.parse(answer.read(), SERVER_INFO, is_own=False)["vllm_config"]
+    except (OSError, ValueError) as error:
         return f"does not show its settings ({error}), so it takes no weights either"
     if (config.get("weight_transfer_config") or {}).get("backend") != "nccl":
         return "takes no weights by NCCL"

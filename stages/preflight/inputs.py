@@ -1,6 +1,5 @@
 """Read a recipe as its stages do; check that each input is there or has a writer."""
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from data_prep.build.recipe import FILES
-from pipeline.checkpoints import check_checkpoint, is_hub_id
+from pipeline.checkpoints import check_checkpoint, is_hub_id, read_json
 from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.settings import (
@@ -70,10 +69,7 @@ def load_shape(model: str) -> dict[str, Any]:
             f"model_name_or_path: {model} is not a checkpoint folder, and its shape is not known "
             f"here; download it and name the folder, or use one of {', '.join(shapes)}"
         )
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path}: {error}; the file must hold the model's JSON config") from error
+    return read_json(path, "model_name_or_path")
 
 
 ACCELERATE = RECIPES / "accelerate"

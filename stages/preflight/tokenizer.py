@@ -9,15 +9,16 @@ from pipeline.checkpoints import (
     check_vocabulary,
     load_template,
     load_tokenizer,
+    read_json,
 )
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
 from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
-from pipeline.weights import read_json
 from stages.preflight import inputs
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
 TOPIC = "tokenizer"
+ENDS = {"eos_token_id?": (int, [int], None)}  # of a generation_config.json
 TEXT = "<think>\n3 + 4·√2 = ½, 1,234.5 ≤ x\n</think>\n\n\\boxed{\\frac{1}{2}}"
 MARK = "the answer is 42"
 
@@ -65,7 +66,7 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
     shape = recipe.known_shape(next(iter(recipe.stages()), "sft"))
     yield from inputs.attempt(TOPIC, check_embedding, len(tokenizer), shape, TOPIC)
     # TRL generates to the generation config's ends, else to the tokenizer's own.
-    config = read_json(Path(tokenizer.name_or_path, "generation_config.json"))
+    config = read_json(Path(tokenizer.name_or_path, "generation_config.json"), TOPIC, ENDS)
     ends = config.get("eos_token_id", tokenizer.eos_token_id)
     ends = {*ends} if isinstance(ends, list) else {ends}
     stages = [recipe.settings[name] for name in ("data", "eval") if name in recipe.settings]

@@ -9,7 +9,6 @@ and then renamed. A run that is killed between two renames leaves none under the
 resumed run puts the finished one there.
 """
 
-import json
 import math
 import os
 import random
@@ -23,11 +22,12 @@ import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
 
-from pipeline import manifest
+from pipeline import json_files, manifest
 from pipeline.console import is_main_process
 from stages.removal import drop_replaced
 
 NAME, FILE = "best", "best.json"
+RECORD = {"metric": str, "value": float, "stderr": (float, None), "step": int}
 
 
 @contextmanager
@@ -110,7 +110,10 @@ def read_best(output_dir: str | Path) -> dict[str, Any] | None:
     if os.path.lexists(replaced):
         drop_replaced(folder, replaced)
     file = folder / FILE
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    if not file.is_file():
+        return None
+    remedy = f"move {folder} away: the next evaluation starts from scratch"
+    return json_files.read(file, RECORD, remedy)
 
 
 def is_better(value: float, step: int, best: dict[str, Any] | None) -> bool:

@@ -19,11 +19,21 @@ from transformers import TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 from trl.trainer.utils import RepeatSampler
 
+from pipeline import json_files
 from pipeline.errors import UserError
 from stages.removal import checkpoints
 
 STATE_FILE, BUFFER_FILE = "extra_state.json", "generation_buffer_{}.pt"
 REFERENCE_FILE = "reference.pt"
+STATE_SHAPE = {
+    "step": int,
+    "num_buffers": int,
+    "metrics": {str: [object]},
+    "entropy": [object],
+    "num_completions": int,
+    "table?": {str: ([object], {str: [object]})},
+    "extra": {str: object},
+}
 ABANDONED = "abandoned_trainer_state.json"  # the mark of a checkpoint that a roll-back left behind
 
 
@@ -84,7 +94,8 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
     file, args = folder / STATE_FILE, trainer.args
     if not file.is_file():
         raise UserError(f"{file} is missing; resume from a checkpoint that this stage wrote")
-    state = json.loads(file.read_text(encoding="utf-8"))
+    remedy = "resume from an earlier checkpoint"
+    state = json_files.read(file, STATE_SHAPE, remedy)
     saved, needed = state["extra"], trainer.extra_state
     if saved.keys() != needed.keys():
         raise UserError(

@@ -15,7 +15,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "pipeline": [
         ("console", "values", "renamed", "stages", "venv"),
         ("errors", "names"),
-        ("strict_yaml", "paths", "consent"),
+        ("strict_yaml", "json_files", "paths", "consent"),
         ("lock", "settings", "manifest"),
         ("prompts", "checkpoints", "rows", "card"),
         ("variables", "freshness", "commands", "clean"),

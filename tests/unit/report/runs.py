@@ -69,8 +69,9 @@ def write_result(folder, rows, code="c"):
     scores = {
         "checkpoint": folder.name,
         "fingerprint": {"checkpoint": f"hash of {folder.name}", "code": code}
-        | dict.fromkeys(("engine", "data")),
+        | {"engine": "hf", "data": None},
         "settings": SETTINGS,
+        "num_problems": len({row["id"] for row in rows}),
         "num_completions": len(rows),
         "num_tokens": 20 * len(rows),
         "wall_time_s": 1.5,

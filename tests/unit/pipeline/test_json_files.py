@@ -1,0 +1,295 @@
+"""Edited and damaged JSON: one line or as if it were not there, in every reader of the project."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from data_prep.sampling.problems import load_pass_counts
+from data_prep.sampling.store import Completion, Request, SampleStore, Settings
+from data_prep.schema import read_problems
+from data_prep.sources.base import get_golds, is_sentinel
+from eval.report.__main__ import read_curves
+from eval.report.numbers import read_result
+from pipeline import card, checkpoints, errors, freshness, json_files, lock, manifest, rows, venv
+from pipeline.errors import UserError
+from stages import run_folder, sweep
+from stages.doctor import progress
+from stages.preflight.inputs import load_shape
+
+RECORDED = Path(__file__).parents[2] / "integration/stages/recorded_run"
+REMEDY = "remove it"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "line 1"),
+        (b"[", "line 1"),
+        (b"[]", "must be a mapping"),
+        (b"null", "must be a mapping"),
+        (b'{"name": 5}', "name: must be a text"),
+        (b'{"name": null}', "name: must be a text"),
+        (b'{"other": "a"}', "name is missing"),
+        (b'{"name": "a", "name": "b"}', "'name' is there twice"),
+        (b'{"name": "a", "count": true}', "count: must be a whole number"),
+        (b'{"name": "a", "count": 1e999}', "count: must be a whole number"),
+        (b'{"name": "a", "count": 1.5}', "count: must be a whole number"),
+        (b'{"name": "a", "count": 9223372036854775808}', "too many digits"),
+        (b'{"name": "a", "count": ' + b"9" * 5000 + b"}", "digits"),
+        (b'{"name": "a", "rates": {"b": NaN}}', r"rates.b: must be a finite number"),
+        (b'{"name": "a", "rates": {"b": [1]}}', r"rates.b: must be a finite number"),
+        (b'{"name": "a", "rows": {}}', "rows: must be a list"),
+        (b'{"name": "a", "rows": [1, "b", {}]}', r"rows\[2\]: must be a text"),
+        (b'{"name": "\xff"}', "utf-8"),
+        (b"\xff\xfe{\x00}\x00", "utf-8"),
+        (b'{"name": ' + b"[" * 100_000, "deep"),
+        (b'{"name": "a", "x": ' + b"[" * 300 + b"]" * 300 + b"}", "deep"),
+    ],
+)
+def test_what_has_not_the_shape_is_one_line(tmp_path, text, words):
+    shape = {"name": str, "count?": int, "rates?": {str: float}, "rows?": [(str, int)]}
+    path = tmp_path / "a.json"
+    path.write_bytes(text)
+    with pytest.raises(UserError, match=words) as error:
+        json_files.read(path, shape, REMEDY)
+    message = str(error.value)
+    assert message.startswith(f"{path}: is damaged (") and message.endswith(REMEDY)
+    assert "\n" not in message and len(message) < 500
+
+
+def test_what_has_the_shape_is_read_whoever_wrote_it(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b'\xef\xbb\xbf{"a": -3, "b": {"c": NaN, "d": null}, "more": []}')
+    found = json_files.read(path, {"a": float, "b": {str: object}, "c?": str}, REMEDY)
+    assert found["a"] == -3 and found["more"] == []
+    path.write_text('{"a": 1, "a": 2}')  # of a model's folder: libraries take the last
+    assert json_files.read(path, {"a": int}, REMEDY, is_own=False) == {"a": 2}
+    with pytest.raises(FileNotFoundError):
+        json_files.read(tmp_path / "none", object, REMEDY)
+
+
+# Every reader with a file that it reads, whole at first: {name: (file, what reads it)}.
+READERS = {
+    "manifest": ("run/grpo/manifest.json", lambda run: manifest.is_current(run / "run/grpo", {})),
+    "is made": (
+        "run/data/manifest.json",
+        lambda run: manifest.check_made(run / "run/data/grpo_train.jsonl"),
+    ),
+    "command": (
+        "run/sft/manifest.json",
+        lambda run: manifest.matches_command(run / "run/sft", ["--config", "none"]),
+    ),
+    "start model": (
+        "run/sft/manifest.json",
+        lambda run: freshness.trained_with(run / "run/sft"),
+    ),
+    "card": ("run/sft/manifest.json", lambda run: card.write(run / "run/grpo")),
+    "card of data": ("run/data/manifest.json", lambda run: card.write(run / "run/sft")),
+    "doctor": ("run/grpo/manifest.json", lambda run: progress(str(run / "run"))),
+    "guards": (
+        "run/grpo/events.jsonl",
+        lambda run: card.count_guards(run / "run/grpo/events.jsonl"),
+    ),
+    "run": ("unfinished/grpo/run.json", lambda run: resume(run / "unfinished/grpo")),
+    "seal": (
+        "unfinished/grpo/checkpoint-1/files.json",
+        lambda run: resume(run / "unfinished/grpo"),
+    ),
+    "state": (
+        "unfinished/grpo/checkpoint-1/trainer_state.json",
+        lambda run: resume(run / "unfinished/grpo"),
+    ),
+    "sweep": (
+        "unfinished/grpo/checkpoint-1/trainer_state.json",
+        lambda run: sweep.read_row(run / "unfinished/grpo", "a", "finished"),
+    ),
+    "curves": (
+        "run/grpo/trainer_state.json",
+        lambda run: read_curves({"a": str(run / "run/grpo")}),
+    ),
+    "scores": ("run/eval/sft/scores.json", lambda run: read_result(run / "run/eval/sft")),
+    "model": (
+        "unfinished/grpo/best/config.json",
+        lambda run: load_shape(str(run / "unfinished/grpo/best")),
+    ),
+    "tokenizer": (
+        "unfinished/grpo/best/tokenizer_config.json",
+        lambda run: checkpoints.check_checkpoint(str(run / "unfinished/grpo/best"), "key"),
+    ),
+    "index": (
+        "unfinished/grpo/best/model.safetensors.index.json",
+        lambda run: checkpoints.check_weights(run / "unfinished/grpo/best", "key"),
+    ),
+    "adapter": (
+        "run/adapter/adapter_config.json",
+        lambda run: checkpoints.base_and_adapter(str(run / "run/adapter")),
+    ),
+    "lock": ("run/grpo.lock", lambda run: lock._read(run / "run/grpo.lock")),
+    "samples": ("run/samples/samples-0.jsonl", lambda run: load_samples(run / "run/samples")),
+    "pass rates": (
+        "run/pass_rates.jsonl",
+        lambda run: load_pass_counts(str(run / "run/pass_rates.jsonl")),
+    ),
+    "problems": ("run/own.jsonl", lambda run: list(read_problems(str(run / "run/own.jsonl")))),
+    "installed": ("venv/lib/python3.1/site-packages/sft_grpo_math-1.dist-info/direct_url.json",
+                  lambda run: venv.fault(str(run / "venv"))),
+}  # fmt: skip
+MORE = {  # beside the recorded run
+    "run/grpo/events.jsonl": {"guard": "kl", "step": 1},
+    "run/grpo/trainer_state.json": {"log_history": [{"step": 1, "loss": 1.0, "eval_loss": 2.0}]},
+    "run/eval/sft/scores.json": {
+        "fingerprint": {"checkpoint": "a", "engine": "b", "data": {"c": "d"}, "code": "e"},
+        "settings": {}, "num_problems": 1, "num_completions": 1,
+        "tasks": {"a": {"greedy": {"main": "x", "num_problems": 1, "metrics": {"x": {}}}}},
+    },
+    "unfinished/grpo/best/model.safetensors.index.json": {
+        "weight_map": {"a": "model.safetensors"}, "metadata": {},
+    },
+    "run/adapter/adapter_config.json": {"base_model_name_or_path": "owner/model", "r": 8},
+    "run/grpo.lock": {"host": "a", "pid": 1, "started": 1.0, "job": ["", "0"]},
+    "run/samples/samples-0.jsonl": ["a key", "a text", 3, True],
+    "run/pass_rates.jsonl": {"id": "a", "num_right": 1, "num_samples": 2},
+    "run/own.jsonl": {
+        "id": "a", "prompt": [{"role": "user", "content": "1+1?"}], "answers": ["2"],
+        "answer_form": "box", "level": 1, "source": "own", "question": "1+1?",
+    },
+    "venv/lib/python3.1/site-packages/sft_grpo_math-1.dist-info/direct_url.json": {
+        "url": "file:///elsewhere", "dir_info": {"editable": True},
+    },
+}  # fmt: skip
+
+
+def resume(folder):
+    """What a start reads of an unfinished run."""
+    run = json.loads((RECORDED / "unfinished/grpo/run.json").read_text())
+    run_folder.difference(run_folder.read_run(folder), run)
+    if checkpoint := run_folder.last_checkpoint(folder):
+        run_folder.check_resume(checkpoint, run)
+        run_folder.check_resume(checkpoint, run | {"num_processes": 2})
+
+
+def load_samples(folder):
+    store = SampleStore(folder, "model")
+    store.load()
+    for key in store._places:
+        store.key = lambda wanted, key=key: key
+        store.get(Request("a prompt", Settings(8)))
+
+
+VALUES = ("null", "[[1]]", '{"a": [1]}', '"x"', "-1", "1e999", "9" * 5000, "true")
+
+
+def mutated(text):
+    """A JSON text in other shapes: as a whole, and with other values at some of its places."""
+    yield from (b"", b"null", b"[]", b"5", text[: len(text) // 2], b"\xff" + text)
+    yield from (b"[" * 100_000, b"[" * 300 + b"]" * 300)
+    yield text.replace(b"{", b'{"stage": [], "stage": 5, ', 1)
+    draw = random.Random(0)
+    document = json.loads(text)
+    places = list(places_of(document))
+    shallow = [place for place in places if len(place) < 3]
+    for some in (shallow, places):
+        for place in draw.sample(some, min(len(some), 6)):
+            for value in draw.sample(VALUES, 2):
+                yield replaced(document, place, value)
+
+
+def places_of(value, place=()):
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield (*place, key)
+            yield from places_of(value[key], (*place, key))
+
+
+def replaced(document, place, value):
+    changed = part = json.loads(json.dumps(document))
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = "@@"
+    return json.dumps(changed).replace('"@@"', value).encode()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded")
+    shutil.copytree(RECORDED, folder, dirs_exist_ok=True)
+    for name, content in MORE.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(content) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_damaged_file_never_ends_in_a_traceback(recorded, reader, monkeypatch):
+    name, read = READERS[reader]
+    monkeypatch.chdir(recorded)
+    file = recorded / name
+    text = file.read_bytes()
+    try:
+        for changed in mutated(text):
+            file.write_bytes(changed)
+            try:
+                read(recorded)
+            except (UserError, FileNotFoundError) as error:
+                assert "\n" not in str(error)
+    finally:
+        file.write_bytes(text)
+
+
+def test_a_damaged_sample_is_generated_again_and_one_of_another_kind_refused(tmp_path):
+    wanted, store = Request("a prompt", Settings(8)), SampleStore(tmp_path, "model")
+    store.add(wanted, Completion("text", 3, cut_off=False))
+    store.close()
+    line = json.loads(store._path.read_text())
+    for fields, is_missing in ((["text", "3", False], True), ([0.5, True], False)):
+        store._path.write_text(json.dumps([line[0], *fields]) + "\n5\n{}\n")
+        store.load()
+        assert bool(store.missing([wanted])) is is_missing
+    with pytest.raises(UserError, match="samples-0"):
+        store.get(wanted)
+
+
+def test_a_damaged_run_is_known_by_its_newest_checkpoint(recorded):
+    folder = recorded / "unfinished/grpo"
+    known = run_folder.read_run(folder)
+    text = (folder / "run.json").read_text()
+    (folder / "run.json").write_text("[]")
+    assert run_folder.read_run(folder) == run_folder.sealed(folder / "checkpoint-1")["run"]
+    (folder / "run.json").write_text(text)
+    assert not run_folder.difference(run_folder.read_run(folder), known)
+
+
+def test_the_summary_of_a_damaged_manifest_has_no_keys_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(errors, "_needed", {tmp_path: 0})
+    for text in ("[", "[]", "[" * 100_000):
+        (tmp_path / "manifest.json").write_text(text)
+        assert errors._summary(0, None)["output_dir"] == str(tmp_path)
+
+
+def test_a_row_with_a_key_twice_cannot_be_read(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"answer": "1", "answer": "2"}\n{"answer": "3"}\n')
+    (_, bad), (_, good) = rows.read_rows_and_faults(file)
+    assert isinstance(bad, rows.BadRow) and "twice" in bad.message and good == {"answer": "3"}
+
+
+@pytest.mark.parametrize(
+    ("number", "golds"),
+    [
+        ("1e999", ["inf"]),
+        ("-1e999", ["-inf"]),
+        ("1e23", ["1" + "0" * 23]),
+        ("-0.0", ["0"]),
+        ("27.0", ["27"]),
+        ("0.1", ["0.1"]),
+        ("1e-7", ["1e-07"]),
+        ("9007199254740993", ["9007199254740993"]),
+    ],
+)
+def test_numbers_as_golds(number, golds):
+    found = get_golds({"answer": json.loads(number)}, ("answer",), "f:1")
+    assert found == golds
+    assert is_sentinel(found[0]) is ("inf" in found[0])  # the build drops those by name
