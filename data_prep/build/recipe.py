@@ -53,6 +53,7 @@ class Source:
     question: str | None = None
     answer_key: str | None = None
     solution_key: str | None = None
+    solution_if: list[str] | None = None
     level_key: str | None = None
     apply_chat_template: bool | None = None
     trace: int | None = None
@@ -118,6 +119,10 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
             raise UserError(f"{where}: missing key {each!r}; set it")
     if name == "generic" and (source.prompt_key is None) == (source.question is None):
         raise UserError(f"{where}: missing key 'prompt_key' or 'question'; set one of the two")
+    if source.solution_if and not source.solution_key:
+        raise UserError(
+            f"{where}: missing key 'solution_key', of which solution_if chooses; set it"
+        )
     if name != "synthetic" and not (source.hub or source.file):
         raise UserError(f"{where}: missing key 'file' or 'hub'; set one of the two")
     difficulty = source.difficulty

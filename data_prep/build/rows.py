@@ -34,6 +34,7 @@ from data_prep.schema import Problem
 from data_prep.sources import synthetic
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
+from data_prep.sources.thoughts import read_thought
 from pipeline.errors import UserError
 from pipeline.rows import BadRow, Row, fetch_hub_file, load_hub, read_rows_and_faults
 
@@ -132,6 +133,11 @@ class Checker:
         if isinstance(golds, Drop):
             return Checked(where, built, golds)
         problem = replace(built, answers=golds)
+        if job.key == "sft":
+            try:
+                problem = replace(problem, solution=read_thought(problem.solution))
+            except Drop as drop:
+                return Checked(where, problem, drop)
         if is_training and job.args.languages:
             language = find_foreign(problem.question, tuple(job.args.languages))
             self._lap("language")

@@ -37,6 +37,7 @@ GOLDS = (
     "ground_truth",
 )
 SOLUTIONS = ("solution", "Solution", "extra_info.solution")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # beside the content of a turn
 SUBJECTS = ("subject", "type", "extra_info.subject", "extra_info.type")
 _BOXED = re.compile(
     r"\$*+\s*+(?:\\\(|\\\[)?+\s*+\\boxed\s*+(\{.*\})\s*+(?:\\\)|\\\])?+\s*+\$*+\.?+", re.DOTALL
@@ -129,10 +130,10 @@ def build_row(
     values = get_golds(row, golds, where)
     if not values:
         raise Drop("no_answer")
-    reply = find_reply(get_value(row, solutions))
-    text = get_text(row, solutions, where, default="") if reply is None else thought_of(reply)
+    reply = find_reply(get_value(row, solutions), with_thought=True)
+    text = get_text(row, solutions, where, default="") if reply is None else reply
     if not text:  # the question may be a chat with a reply
-        text = thought_of(find_reply(get_value(row, questions)) or "")
+        text = find_reply(get_value(row, questions), with_thought=True) or ""
     solution = repair_escapes(text).strip()
     return Problem(problem_id, source, question, tuple(values), solution, **fields)
 
@@ -244,16 +245,23 @@ def stated_answers(text: str) -> Iterator[str]:
             yield from dict.fromkeys(rest[:end].strip(" *_.") for end in [*ends, len(rest)])
 
 
-def find_reply(chat: Any) -> str | None:
-    """What the assistant says last in a chat, "" for a prefill or nothing; None for no chat."""
+def find_reply(chat: Any, with_thought: bool = False) -> str | None:
+    """What the assistant says last in a chat, "" for a prefill or nothing; None for no chat.
+
+    `with_thought`: with the thought that a turn may have beside its content, in tags before it.
+    """
     turns = templates.chat_turns(chat)
     if not is_conversation(turns):
         return None
-    text = turns[-1].get("content", turns[-1].get("value"))
-    if turns[-1].get("role", turns[-1].get("from")) in ("user", "human", "system"):
+    last = turns[-1]
+    text = last.get("content", last.get("value"))
+    if last.get("role", last.get("from")) in ("user", "human", "system"):
         return ""
     if not isinstance(text, str) or templates.is_prefill(text):
         return ""
+    thoughts = [last[name] for name in THOUGHTS if last.get(name) and isinstance(last[name], str)]
+    if thoughts and with_thought:  # two markups, where the content has tags of its own
+        return f"{THINK_OPEN}{thoughts[0]}{THINK_CLOSE}{text}"
     return text
 
 

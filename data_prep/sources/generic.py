@@ -29,14 +29,18 @@ def build_problem(
     prompt_key: str | None = None,
     question: str | None = None,
     solution_key: str | None = None,
+    solution_if: list[str] | None = None,
     level_key: str | None = None,
     apply_chat_template: bool | None = None,
 ) -> Problem:
     """Turn a row into a problem.
 
     `apply_chat_template`: whether prompts are lists of messages, to which a template is still to be
-    applied (true), or text (false), the other being refused; None takes both.
+    applied (true), or text (false), the other being refused; None takes both. `solution_if`: of a
+    list of solutions the first one is taken for which all these lists of verdicts have true.
     """
+    if solution_if:
+        row = row | {solution_key: choose_solution(row, solution_key, solution_if, where)}
     if question:  # not under the template as its name: a dot in it would be that of a struct
         row, prompt_key = row | {"question": fill_template(question, row, where)}, "question"
     prompt = base.get_value(row, (prompt_key,))
@@ -53,6 +57,20 @@ def build_problem(
     if not golds:
         raise base.Drop("no_answer")
     return replace(built, answers=golds)
+
+
+def choose_solution(row: dict[str, Any], key: str, verdicts: list[str], where: str) -> Any:
+    """The first of a list of solutions that all verdicts call good; `Drop` without one."""
+    solutions = base.get_value(row, (key,))
+    lists = [base.get_value(row, (name,)) for name in verdicts]
+    for name, found in zip((key, *verdicts), (solutions, *lists), strict=True):
+        if not isinstance(found, list) or len(found) != len(solutions):
+            fault = f"{name}: {found!r:.80} is not a list as long as {key}"
+            raise UserError(f"{where}: {fault}; correct solution_if, or fix the row")
+    for solution, *good in zip(solutions, *lists, strict=True):
+        if all(one is True for one in good):
+            return solution
+    raise base.Drop("no_correct_solution")
 
 
 def fill_template(template: str, row: dict[str, Any], where: str) -> str:
