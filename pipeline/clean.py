@@ -23,13 +23,15 @@ MARKS = (
     "audit.json",
     "table.json",
     "*.parquet",
+    "*/rows.arrow",
 )
 
 
 def find(run: str) -> list[Path]:
     """The folders in a run that stages and tools have written, and the locks beside them.
 
-    `sft.1` is a superseded run of SFT, `sft.next` one that has not finished.
+    `sft.1` is a superseded run of SFT, `sft.next` one that has not finished, `data.tokens` what SFT
+    has tokenized.
 
     Raises:
         UserError: the folder may hold other files too, as a home folder does.
@@ -39,7 +41,7 @@ def find(run: str) -> list[Path]:
     if place in (Path.home(), Path.cwd(), ROOT, *Path.cwd().parents, *ROOT.parents):
         raise UserError(f"{run}: is not the folder of one run; give that folder as RUN")
     names = "|".join([*STAGES, *OTHERS])
-    ours = re.compile(rf"({names})(\.(next|\d+))?")
+    ours = re.compile(rf"({names})(\.(next|tokens|\d+))?")
     found = []
     for one in sorted(folder.iterdir()) if folder.is_dir() else ():
         if ours.fullmatch(one.name.removesuffix(".lock")) and is_ours(one):

@@ -10,49 +10,16 @@ All parameters are trained by default, LoRA with `use_peft: true`; `packing: tru
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from data_prep.schema import check_row
 from pipeline.checkpoints import load_template, loading
 from pipeline.console import hide_trackers, quiet, say
-from pipeline.errors import UserError, run_cli
-from pipeline.prompts import render_completion, render_prompt
-from pipeline.rows import read_rows
+from pipeline.errors import run_cli
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.checks import check_sft
-from stages.launch import launched
+from stages.launch import check_started, launched
 from stages.restarts import in_launch
-
-
-def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
-    """`input_ids` of prompt, completion and EOS, and `completion_mask`: 1 on the last two."""
-    prompt = render_prompt(row["prompt"], tokenizer)
-    completion = render_completion(row["completion"], prompt)
-    # The template wrote its own special tokens: adding BOS again would double it.
-    prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    completion_ids = tokenizer(completion, add_special_tokens=False)["input_ids"]
-    completion_ids = [*completion_ids, tokenizer.eos_token_id]
-    return {
-        "input_ids": prompt_ids + completion_ids,
-        "completion_mask": [0] * len(prompt_ids) + [1] * len(completion_ids),
-    }
-
-
-def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[dict], int]:
-    """Tokenized rows of at most `max_length` tokens, and the number of longer ones left out."""
-    rows, dropped = [], 0
-    for where, row in read_rows(path):
-        check_row(row, ("prompt", "completion"), where)
-        tokens = tokenize_row(row, tokenizer)
-        if max_length and len(tokens["input_ids"]) > max_length:
-            dropped += 1
-        else:
-            rows.append(tokens)
-    if not rows:
-        raise UserError(f"max_length: {max_length} is shorter than every row of {path}; raise it")
-    return rows, dropped
 
 
 def load_sft_tokenizer(sft: Any, model: Any) -> Any:
@@ -66,30 +33,26 @@ def load_sft_tokenizer(sft: Any, model: Any) -> Any:
 
 
 def build_trainer(
-    rows: list[dict],
-    args: SftArguments,
-    sft: Any,
-    model: Any,
-    tokenizer: Any,
-    held_out: Sequence[dict] = (),
+    rows: Any, args: SftArguments, sft: Any, model: Any, tokenizer: Any, held_out: Any = None
 ) -> Any:
     """TRL's trainer over tokenized rows; `sft`, `model`: TRL's `SFTConfig`, `ModelConfig`."""
-    from datasets import Dataset
     from trl import SFTTrainer
 
     from stages import training
 
     # The tokenizer is whole: TRL would clone a folder's special tokens after rows are tokenized.
     sft.chat_template_path = None
-    if sft.padding_free:
-        sft.max_length = None  # longer rows are dropped; TRL would refuse, as it cuts none here
+    max_length = sft.max_length
+    if not sft.packing:
+        sft.max_length = None  # no row is longer: TRL would copy them all through Python lists
     with loading("model", model.model_name_or_path, "model_name_or_path"):
         trainer = SFTTrainer(
-            train_dataset=Dataset.from_list(rows),
-            eval_dataset=Dataset.from_list([*held_out]) if held_out else None,
+            train_dataset=rows,
+            eval_dataset=held_out,
             processing_class=tokenizer,
             **training.trainer_kwargs(model, sft),
         )
+    sft.max_length = max_length
     if args.stochastic_rounding:
         from stages.trainer.update import use_stochastic_rounding
 
@@ -107,14 +70,19 @@ def main() -> None:
         sft.completion_only_loss = True
     hide_trackers(sft.report_to)
 
-    from stages import training
+    from stages import sft_rows, training
 
     quiet()
+    check_started(bool(sft.use_cpu))
     tokenizer = load_sft_tokenizer(sft, model)
-    rows, num_long = load_rows(args.train_file, tokenizer, sft.max_length)
-    held_out, num_held_out_long = [], 0
+    rows, num_tokens, num_long = sft_rows.load(
+        args.train_file, tokenizer, sft.max_length, sft.output_dir
+    )
+    held_out, num_held_out_long = None, 0
     if args.eval_file:
-        held_out, num_held_out_long = load_rows(args.eval_file, tokenizer, sft.max_length)
+        held_out, _, num_held_out_long = sft_rows.load(
+            args.eval_file, tokenizer, sft.max_length, sft.output_dir
+        )
 
     files = [args.train_file, args.eval_file, model.model_name_or_path, sft.chat_template_path]
     run = training.begin("sft", files, args, sft, model)
@@ -131,7 +99,7 @@ def main() -> None:
     training.train(trainer, "sft", run.checkpoint)
     training.save(trainer)
 
-    num_steps, num_tokens = trainer.state.global_step, sum(len(row["input_ids"]) for row in rows)
+    num_steps = trainer.state.global_step
     counts = {"rows": len(rows), "tokens": num_tokens, "steps": num_steps}
     counts |= {"held_out_rows": len(held_out)} if held_out else {}
     eval_loss = training.last_logged(trainer, "eval_loss")  # NaN: never measured

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from stages import sft, training
+from stages import sft_rows, training
 from tests.files import read_rows, write_rows
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
@@ -127,11 +127,13 @@ def test_long_rows_are_dropped_and_counted_never_cut(run_stage, data_dir, tiny_m
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
     rows = read_rows(data_dir / "sft_train.jsonl")
-    lengths = sorted(len(sft.tokenize_row(row, tokenizer)["input_ids"]) for row in rows)
+    lengths = sorted(sum(map(len, pair)) for pair in sft_rows.tokenize(rows, tokenizer))
     limit = lengths[20]
     num_kept = sum(length <= limit for length in lengths)
     assert 20 < num_kept < 40
-    kept, dropped = sft.load_rows(str(data_dir / "sft_train.jsonl"), tokenizer, limit)
+    path = str(data_dir / "sft_train.jsonl")
+    kept, num_tokens, dropped = sft_rows.load(path, tokenizer, limit, str(tmp_path / "sft"))
+    assert num_tokens == sum(lengths[:num_kept])
     assert (len(kept), dropped) == (num_kept, 40 - num_kept)
     assert sorted(len(row["input_ids"]) for row in kept) == lengths[:num_kept]
     assert all(row["input_ids"][-1] == tokenizer.eos_token_id for row in kept)
@@ -215,13 +217,12 @@ def test_the_held_out_loss_is_that_of_its_rows(run_stage, held_out, tmp_path, pa
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     losses = []
-    for row in read_rows(held_out):
-        tokens = sft.tokenize_row(row, tokenizer)
-        ids = torch.tensor([tokens["input_ids"]])
+    for prompt, completion in sft_rows.tokenize(read_rows(held_out), tokenizer):
+        ids = torch.tensor([[*prompt, *completion]])
         with torch.no_grad():
             logps = model(ids).logits[0, :-1].log_softmax(-1)
         taken = -logps[range(len(ids[0]) - 1), ids[0, 1:]]  # (C,)
-        losses.append(taken[torch.tensor(tokens["completion_mask"][1:]).bool()])
+        losses.append(taken[-len(completion) :])
     wanted = torch.cat(losses).mean().item()
     written, state = manifest.read(folder), json.loads((folder / "trainer_state.json").read_text())
     logged = [log["eval_loss"] for log in state["log_history"] if "eval_loss" in log]

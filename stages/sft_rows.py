@@ -1,0 +1,243 @@
+"""SFT's rows as token ids: tokenized once, by the main process, and memory-mapped by every one.
+
+    data.tokens/<key>/rows.arrow   input_ids and labels, 8 bytes a token
+    data.tokens/<key>/about.json   what it was made from, its hash, and counts; written last
+
+The key is a hash of the file, the tokenizer with its template, `max_length`, and the code that
+renders and tokenizes. TRL puts its packed rows beside them. Rows are streamed on the way: neither
+the file nor the ids are held in memory.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy
+import pyarrow
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset
+
+from data_prep.schema import check_row
+from pipeline import manifest, prompts
+from pipeline.console import is_main_process, say
+from pipeline.errors import UserError, size
+from pipeline.prompts import render_completion, render_prompt
+from pipeline.rows import read_rows
+
+ROWS, ABOUT = "rows.arrow", "about.json"
+IGNORED = -100  # the label of a token outside the loss
+COLUMN = pyarrow.list_(pyarrow.int32())
+SCHEMA = pyarrow.schema([("input_ids", COLUMN), ("labels", COLUMN)])
+LONG_BYTES = 1 << 26  # of a file that takes long enough to say so
+BATCH_CHARS = 1 << 20  # tokenized at a time; a tokenizer holds 100 bytes and more a token
+VISIBLE_SECONDS = 60  # NFS may remember for a minute that a file was not there
+LEFT_SECONDS = 24 * 3600  # after which what a kill has left is removed
+
+Pair = tuple[list[int], list[int]]
+
+
+class SftRows(NamedTuple):
+    """Tokenized rows of at most `max_length` tokens."""
+
+    dataset: Dataset  # input_ids and labels
+    num_tokens: int
+    num_long: int  # longer ones, left out
+
+
+def load(path: str, tokenizer: Any, max_length: int | None, output_dir: str) -> SftRows:
+    """The rows of a file, for every process of a launch; each must call it.
+
+    Raises:
+        UserError: on every process, for a row that cannot be used, or where none is short enough.
+    """
+    place, about, fault = None, {}, None
+    if is_main_process():
+        try:
+            place, about = find_or_make(path, tokenizer, max_length, folder_for(path, output_dir))
+        except UserError as error:
+            fault = str(error)
+    place, about, fault = broadcast_object_list([place, about, fault])
+    if fault:
+        raise UserError(fault)
+    wait_for(place / ROWS, about["bytes"])
+    return SftRows(Dataset.from_file(str(place / ROWS)), about["tokens"], about["over_max_length"])
+
+
+def folder_for(path: str, output_dir: str) -> Path:
+    """Where the ids of a file are kept: beside the stage's folder that it is in, else `output_dir`.
+
+    The runs of a sweep share their recipe's data, and so its ids.
+    """
+    data = Path(path).absolute().parent
+    if manifest.read(data) and os.access(data.parent, os.W_OK):
+        return data.with_name(f"{data.name}.tokens")
+    place = Path(output_dir).absolute()
+    return place.with_name(f"{place.name}.tokens")
+
+
+def wait_for(file: Path, num_bytes: int) -> None:
+    """Wait until another host's file is there as a whole."""
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while not file.is_file() or file.stat().st_size != num_bytes:
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"output_dir: {file} is not shared; all hosts must share the run's folder "
+                "(--run_dir) at the same path"
+            )
+        time.sleep(0.1)
+
+
+def find_or_make(
+    path: str, tokenizer: Any, max_length: int | None, folder: Path
+) -> tuple[Path, dict[str, Any]]:
+    """The place of a file's ids and its `about.json`; made where it is missing or damaged."""
+    source = {"source": str(Path(path).resolve()), "sha256": manifest.sha256(path)}
+    place = folder / fingerprint(source["sha256"], tokenizer, max_length)
+    about = read_about(place)
+    if about is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        num_bytes = Path(path).stat().st_size
+        if num_bytes > LONG_BYTES:
+            say(f"sft: tokenizing {path} ({size(num_bytes)}) once, into {place}")
+        remove_old(folder, source)
+        about = make(path, tokenizer, max_length, place, source)
+    return place, about
+
+
+def fingerprint(file_hash: str, tokenizer: Any, max_length: int | None) -> str:
+    """A name that changes with everything that decides the ids."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        files = sorted(one for one in Path(folder).rglob("*") if one.is_file())
+        names = {str(one.relative_to(folder)): manifest.sha256(one) for one in files}
+    code = [manifest.sha256(str(one)) for one in (__file__, prompts.__file__)]
+    versions = manifest.versions(("transformers", "tokenizers"))
+    parts = json.dumps([file_hash, names, max_length, code, versions], sort_keys=True)
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def read_about(place: Path) -> dict[str, Any] | None:
+    """`about.json` of whole and undamaged ids, None for any other."""
+    try:
+        about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
+        is_whole = manifest.is_as(place / ROWS, about["rows_sha256"])
+        counts = [about[name] for name in ("bytes", "tokens", "over_max_length")]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return about if is_whole and all(isinstance(one, int) for one in counts) else None
+
+
+def remove_old(folder: Path, source: dict[str, str]) -> None:
+    """Remove ids of earlier contents of the same file, and what a kill left long ago."""
+    for one in folder.glob(f"*{manifest.PARTIAL}"):
+        if time.time() - one.stat().st_mtime > LEFT_SECONDS:
+            shutil.rmtree(one, ignore_errors=True)
+    for one in folder.glob(f"*/{ABOUT}"):
+        about = read_about(one.parent) or {}
+        if about.get("source") == source["source"] and about.get("sha256") != source["sha256"]:
+            shutil.rmtree(one.parent, ignore_errors=True)
+
+
+def make(
+    path: str, tokenizer: Any, max_length: int | None, place: Path, source: dict[str, str]
+) -> dict[str, Any]:
+    """Tokenize a file into a folder of its own, which takes its place when it is whole.
+
+    Two starts at once both write; the second finds the place taken by the same ids.
+    """
+    work = Path(tempfile.mkdtemp(f"{manifest.PARTIAL}", f"{place.name}.", place.parent))
+    work.chmod(0o777 & ~_umask())
+    try:
+        num_tokens, num_long = write(path, tokenizer, max_length, work / ROWS)
+        if not num_tokens:
+            raise UserError(
+                f"max_length: {max_length} is shorter than every row of {path}; raise it"
+            )
+        about = source | {
+            "rows_sha256": manifest.sha256(work / ROWS),
+            "bytes": (work / ROWS).stat().st_size,
+            "tokens": num_tokens,
+            "over_max_length": num_long,
+        }
+        manifest.write_json(work / ABOUT, about)
+        if read_about(place) is None:
+            shutil.rmtree(place, ignore_errors=True)
+            work.rename(place)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return about
+
+
+def _umask() -> int:
+    """The process's mask of permissions, which `mkdtemp` does not follow."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write(path: str, tokenizer: Any, max_length: int | None, file: Path) -> tuple[int, int]:
+    """Write a file's rows of at most `max_length` tokens; the numbers of tokens and longer rows."""
+    num_tokens = num_long = 0
+    with file.open("wb") as target, pyarrow.ipc.new_stream(target, SCHEMA) as writer:
+        for rows in batches(path):
+            pairs = tokenize(rows, tokenizer)
+            short = [pair for pair in pairs if not max_length or sum(map(len, pair)) <= max_length]
+            num_long += len(pairs) - len(short)
+            num_tokens += sum(len(part) for pair in short for part in pair)
+            writer.write_batch(to_arrow(short))
+        target.flush()
+        os.fsync(target.fileno())
+    return num_tokens, num_long
+
+
+def batches(path: str) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a file, about `BATCH_CHARS` of completions at a time."""
+    rows, num_chars = [], 0
+    for where, row in read_rows(path):
+        check_row(row, ("prompt", "completion"), where)
+        rows.append(row)
+        num_chars += len(row["completion"])
+        if num_chars >= BATCH_CHARS:
+            yield rows
+            rows, num_chars = [], 0
+    if rows:
+        yield rows
+
+
+def tokenize(rows: list[dict[str, Any]], tokenizer: Any) -> list[Pair]:
+    """For each row the ids of its prompt, and those of its completion and EOS."""
+    prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
+    completions = [
+        render_completion(row["completion"], prompt)
+        for row, prompt in zip(rows, prompts, strict=True)
+    ]
+    # The template wrote its own special tokens: adding BOS again would double it.
+    options = {"add_special_tokens": False, "return_attention_mask": False}
+    prompt_ids = tokenizer(prompts, **options)["input_ids"]
+    completion_ids = tokenizer(completions, **options)["input_ids"]
+    return [
+        (before, [*after, tokenizer.eos_token_id])
+        for before, after in zip(prompt_ids, completion_ids, strict=True)
+    ]
+
+
+def to_arrow(pairs: list[Pair]) -> pyarrow.RecordBatch:
+    """Rows with `input_ids`, and `labels` that are `IGNORED` on the prompt."""
+    lengths = [len(before) + len(after) for before, after in pairs]
+    ids = numpy.empty(sum(lengths), numpy.int32)
+    labels = numpy.full(sum(lengths), IGNORED, numpy.int32)
+    at = 0
+    for before, after in pairs:
+        middle, end = at + len(before), at + len(before) + len(after)
+        ids[at:middle] = before
+        ids[middle:end] = labels[middle:end] = after
+        at = end
+    offsets = numpy.concatenate([[0], numpy.cumsum(lengths)]).astype(numpy.int32)
+    columns = [pyarrow.ListArray.from_arrays(offsets, values) for values in (ids, labels)]
+    return pyarrow.record_batch(columns, schema=SCHEMA)

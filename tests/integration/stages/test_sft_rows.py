@@ -1,0 +1,181 @@
+"""SFT's token ids: made once, kept beside the data, shared, and never used when damaged."""
+
+import json
+import os
+import shutil
+import threading
+import time
+
+import pytest
+from transformers import AutoTokenizer
+
+from pipeline import manifest
+from pipeline.errors import UserError
+from pipeline.prompts import render_prompt
+from stages import sft_rows
+from tests.files import read_rows, write_rows
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def tokenizer(tiny_model_dir):
+    return AutoTokenizer.from_pretrained(tiny_model_dir)
+
+
+@pytest.fixture
+def file(data_dir, tmp_path):
+    """A user's own file of 40 rows."""
+    return shutil.copy(data_dir / "sft_train.jsonl", tmp_path / "own.jsonl")
+
+
+@pytest.fixture
+def load(file, tokenizer, tmp_path):
+    def call(max_length=256, output_dir=tmp_path / "sft"):
+        return sft_rows.load(str(file), tokenizer, max_length, str(output_dir))
+
+    return call
+
+
+@pytest.fixture
+def num_made(monkeypatch):
+    """The times that a file was tokenized."""
+    times, write = [], sft_rows.write
+
+    def count(*args):
+        times.append(args)
+        return write(*args)
+
+    monkeypatch.setattr(sft_rows, "write", count)
+    return times
+
+
+def places(tmp_path):
+    return sorted((tmp_path / "sft.tokens").iterdir())
+
+
+def test_ids_are_those_of_each_row_by_itself(load, file, tokenizer, monkeypatch):
+    monkeypatch.setattr(sft_rows, "BATCH_CHARS", 200)  # several batches
+    found = load(max_length=None)
+    assert found.dataset.column_names == ["input_ids", "labels"]
+    for row, made in zip(read_rows(file), found.dataset, strict=True):
+        prompt = tokenizer(render_prompt(row["prompt"], tokenizer), add_special_tokens=False)
+        rest = tokenizer(row["completion"], add_special_tokens=False)["input_ids"]
+        rest.append(tokenizer.eos_token_id)
+        assert made["input_ids"] == prompt["input_ids"] + rest
+        assert made["labels"] == [-100] * len(prompt["input_ids"]) + rest
+    assert found.num_tokens == sum(len(row["input_ids"]) for row in found.dataset)
+    assert found.dataset.cache_files  # mapped, not in memory
+
+
+def test_a_second_start_reads_what_the_first_has_made(load, num_made):
+    first, second = load(), load()
+    assert len(num_made) == 1 and first.dataset[:] == second.dataset[:]
+    assert first[1:] == second[1:]
+
+
+def test_the_runs_of_a_sweep_share_the_ids_of_a_stages_data(
+    tokenizer, data_dir, tmp_path, num_made
+):
+    data = tmp_path / "run" / "data"
+    shutil.copytree(data_dir, data)
+    manifest.write(data, "data", {}, {}, {}, 0.0)
+    for name in ("a", "b"):
+        output = tmp_path / "run" / "sweep" / name / "sft"
+        sft_rows.load(str(data / "sft_train.jsonl"), tokenizer, 256, str(output))
+    assert len(num_made) == 1
+    assert [*(tmp_path / "run" / "data.tokens").glob("*/rows.arrow")]
+
+
+@pytest.mark.parametrize("change", ["max_length", "template", "tokenizer", "eos"])
+def test_what_decides_the_ids_decides_their_place(load, tokenizer, num_made, tmp_path, change):
+    load()
+    if change == "template":
+        tokenizer.chat_template = f"Chat: {tokenizer.chat_template}"
+    elif change == "tokenizer":
+        tokenizer.add_tokens(["pens"])
+    elif change == "eos":
+        tokenizer.eos_token = "<|im_start|>"
+    load(max_length=200 if change == "max_length" else 256)
+    assert len(num_made) == 2 and len(places(tmp_path)) == 2  # both may be in use
+
+
+def test_ids_of_earlier_contents_are_removed(load, file, num_made, tmp_path):
+    load()
+    (before,) = places(tmp_path)
+    write_rows(file, read_rows(file)[:30])
+    assert len(load().dataset) == 30
+    assert len(num_made) == 2 and not before.exists() and len(places(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("name", ["rows.arrow", "about.json"])
+@pytest.mark.parametrize("change", ["cut", "overwritten", "removed"])
+def test_damaged_ids_are_made_again(load, num_made, tmp_path, name, change):
+    wanted = load().dataset[:]
+    damaged = places(tmp_path)[0] / name
+    content = damaged.read_bytes()
+    damaged.unlink()  # of a mapped file the pages stay as they are
+    if change != "removed":
+        middle = len(content) // 2
+        other = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        damaged.write_bytes(content[:-9] if change == "cut" else other)
+    assert load().dataset[:] == wanted
+    if name == "rows.arrow" or change != "overwritten":  # a name in the JSON may be another
+        assert len(num_made) == 2
+    assert len(places(tmp_path)) == 1
+
+
+def test_a_row_that_cannot_be_used_leaves_nothing(load, file, tmp_path):
+    rows = read_rows(file)
+    write_rows(file, [*rows[:20], rows[20] | {"completion": ""}, *rows[21:]])
+    with pytest.raises(UserError, match=r"own\.jsonl:21: completion: missing"):
+        load()
+    assert not places(tmp_path)
+
+
+def test_what_a_kill_has_left_goes_after_a_day(load, tmp_path):
+    for name, age in (("old", 2), ("of another start", 0)):
+        left = tmp_path / "sft.tokens" / f"{name}.partial"
+        left.mkdir(parents=True)
+        then = time.time() - age * 24 * 3600
+        os.utime(left, (then, then))
+    load()
+    names = [one.name for one in places(tmp_path)]
+    assert "of another start.partial" in names and len(names) == 2
+
+
+def test_two_starts_at_once_end_with_the_same_ids(load, tmp_path, num_made):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(load().dataset[:])) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] == found[1] and len(places(tmp_path)) == 1
+
+
+TWO = """
+import json, sys
+from accelerate import PartialState
+PartialState(cpu=True)
+from transformers import AutoTokenizer
+from pipeline.errors import UserError
+from stages import sft_rows
+times, write = [], sft_rows.write
+sft_rows.write = lambda *args: times.append(1) or write(*args)
+model, file, folder = sys.argv[1:]
+tokenizer = AutoTokenizer.from_pretrained(model)
+rows = sft_rows.load(file, tokenizer, 256, folder)
+try:
+    sft_rows.load(file, tokenizer, 3, folder)
+except UserError as error:
+    print(json.dumps([len(times), rows.num_tokens, len(rows.dataset), str(error)]))
+PartialState().destroy_process_group()
+"""
+
+
+def test_of_two_processes_the_main_one_tokenizes(run_two_processes, tiny_model_dir, file, tmp_path):
+    lines = run_two_processes(TWO, tiny_model_dir, file, tmp_path / "sft")
+    (times, *main), (none, *other) = (json.loads(line[-1]) for line in lines)
+    assert (times, none) == (2, 0)
+    assert main == other and main[1] == 40 and "max_length: 3" in main[2]
