@@ -27,7 +27,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from torch.distributed.fsdp import MixedPrecisionPolicy
-from transformers import Trainer
+from transformers import AutoConfig, Trainer
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from pipeline import card, checkpoints, generation, manifest
@@ -199,12 +199,30 @@ def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
         config.fsdp_plugin_args = {"mixed_precision_policy": policy}
     name_tracked_run(config)
+    check_router(model, config)
     return {
         "model": model.model_name_or_path,
         "args": config,
         "peft_config": get_peft_config(model),
         "quantization_config": get_quantization_config(model),
     }
+
+
+def check_router(model: Any, config: Any) -> None:
+    """Refuse a loss of the router for a model that has none, before its weights are loaded."""
+    if not config.router_aux_loss_coef:
+        return
+    with checkpoints.loading("config", model.model_name_or_path, "model_name_or_path"):
+        loaded = AutoConfig.from_pretrained(
+            model.model_name_or_path,
+            revision=model.model_revision,
+            trust_remote_code=config.trust_remote_code,
+        )
+    if not hasattr(loaded.get_text_config(), "output_router_logits"):
+        raise UserError(
+            f"router_aux_loss_coef: {config.router_aux_loss_coef}, but {model.model_name_or_path} "
+            "is no mixture of experts; remove it"
+        )
 
 
 def name_tracked_run(config: Any) -> None:

@@ -17,6 +17,7 @@ from stages.checks.common import (
     SFT_INEFFECTIVE,
     SHARED_CHOICES,
     check_choices,
+    check_device,
     check_file,
     check_ineffective,
     check_packages,
@@ -36,7 +37,7 @@ from stages.checks.guards import check_rollback
 from stages.checks.loss import check_loss, check_scale
 from stages.checks.mappings import check_mappings
 from stages.checks.optimizer import check_optimizer, check_schedule
-from stages.checks.packing import check_packing
+from stages.checks.packing import check_packed_model, check_packing
 from stages.checks.rewards import check_rewards
 from stages.checks.switches import check_switches
 from stages.checks.vllm import check_vllm, check_vllm_keys
@@ -49,6 +50,7 @@ def check_sft(settings: Settings) -> None:
     check_file(settings, "train_file", "data")
     check_file(settings, "eval_file", "data")
     check_sft_held_out(settings)
+    check_packed_model(settings)
     template = settings.chat_template_path
     check_checkpoint(settings.model_name_or_path, "model_name_or_path", template)
     if template and not Path(template).is_file():
@@ -61,6 +63,7 @@ def check_sft_keys(settings: Settings) -> None:
     check_upload(settings)
     check_choices(settings, SHARED_CHOICES)
     check_trackers(settings)
+    check_device(settings)
     check_resume(settings)
     check_sft_evaluation(settings)
     check_packing(settings)
@@ -90,6 +93,7 @@ def check_grpo_keys(settings: Settings) -> None:
     check_upload(settings)
     check_choices(settings, SHARED_CHOICES | CHOICES)
     check_trackers(settings)
+    check_device(settings)
     check_loss(settings)
     check_rounding(settings)
     check_resume(settings)

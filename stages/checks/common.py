@@ -52,6 +52,7 @@ SHARED_CHOICES: dict[str, tuple[Any, ...]] = {
     ),
     "torch_compile_mode": (
         "default",
+        "lite",
         "reduce-overhead",
         "max-autotune",
         "max-autotune-no-cudagraphs",
@@ -67,6 +68,7 @@ PACKAGES = {name: (name,) for name in TRACKERS} | {
     "load_in_4bit": ("bitsandbytes",),
     "load_in_8bit": ("bitsandbytes",),
 }
+NEED_GPU = ("fp16", "tf32", "activation_offloading", "load_in_4bit", "load_in_8bit")
 LOSS_ALONE = "evaluation takes a loss or rewards, and keeps no predictions"
 UPLOAD = "the stages upload nothing; `make push REPO=owner/name` does"
 INEFFECTIVE = {
@@ -192,6 +194,23 @@ def check_packages(settings: Settings) -> None:
                 f"{key}: {settings[key]} needs the package {' or '.join(packages)}; "
                 f"pip install -c constraints.txt {packages[0]}"
             )
+
+
+def check_device(settings: Settings) -> None:
+    """Refuse on a CPU what only a GPU can do: there it fails late, or does nothing."""
+    if not settings.use_cpu:
+        return
+    for key in NEED_GPU:
+        if settings.get(key):
+            raise UserError(
+                f"{key}: {settings[key]} needs a GPU, and use_cpu is true; remove {key}, or "
+                "set it to false"
+            )
+    attention = (settings.attn_implementation or "").removeprefix("paged|")
+    if attention in PACKAGES:
+        raise UserError(
+            f"attn_implementation: {attention} needs a GPU, and use_cpu is true; use sdpa"
+        )
 
 
 def check_file(settings: Settings, key: str, target: str) -> None:

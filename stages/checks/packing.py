@@ -1,7 +1,15 @@
 """SFT's packing: whole rows side by side that do not see each other."""
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.checkpoints import read_json
 from pipeline.errors import UserError
 from pipeline.settings import Settings
+
+# Layers whose mask transformers cuts where the positions begin anew. Others carry a state on.
+MASKED_LAYERS = ("full_attention", "sliding_attention", "chunked_attention")
 
 
 def check_packing(settings: Settings) -> None:
@@ -16,4 +24,29 @@ def check_packing(settings: Settings) -> None:
         raise UserError(
             "packing_strategy: wrapped cuts rows wherever a packed row is full, and they see each "
             "other; use bfd"
+        )
+    if (settings.attn_implementation or "").startswith("paged|"):
+        raise UserError(
+            f"attn_implementation: {settings.attn_implementation} has no mask, so packed rows "
+            "would see each other; use sdpa or flash_attention_2"
+        )
+
+
+def check_packed_model(settings: Settings) -> None:
+    """Refuse to pack rows for a local model whose layers read across them."""
+    if settings.packing or settings.padding_free:
+        folder = Path(str(settings.model_name_or_path))
+        check_layers(read_json(folder / "config.json", "model_name_or_path"))
+
+
+def check_layers(config: Mapping[str, Any]) -> None:
+    """Refuse layers, of a config.json, that carry a state from one packed row to the next."""
+    inner = config.get("text_config") or config
+    types = [str(one) for one in inner.get("layer_types") or ()]
+    types += [kind for kind in ("mamba", "rwkv", "xlstm") if kind in str(config.get("model_type"))]
+    others = [one for one in types if one not in MASKED_LAYERS]
+    if others:
+        raise UserError(
+            f"packing: the model's layers of kind {others[0]} carry a state from row to row, so "
+            "packed rows would see each other; set packing: false, without padding_free"
         )

@@ -25,6 +25,7 @@ from pipeline.stages import RECIPES, STAGES, config_name, load_keys
 from stages.arguments import DEFAULTS
 from stages.checks.common import check_packages
 from stages.checks.evaluation import check_held_out, check_sft_held_out
+from stages.checks.packing import check_layers
 from stages.launch import check_launch
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
@@ -263,6 +264,13 @@ def check_model(recipe: Recipe) -> None:
     if is_own_folder(recipe, first):
         template = getattr(recipe.settings.get("sft"), "chat_template_path", None)
         check_checkpoint(first, "MODEL" if recipe.args.model else "model_name_or_path", template)
+
+
+def check_packing(recipe: Recipe) -> None:
+    """Find a model whose layers read across packed rows, as SFT does."""
+    values = recipe.settings.get("sft")
+    if values is not None and (values.packing or values.padding_free):
+        check_layers(recipe.known_shape("sft"))
 
 
 def check_installed(recipe: Recipe) -> Iterator[Finding]:

@@ -135,6 +135,8 @@ def write_recipe(tmp_path, data_dir, tiny_model_dir):
         values = common | stages[stage]
         values["train_file"] = str(data_dir / f"{stage}_train.jsonl")
         values["output_dir"] = str(tmp_path / stage)
+        if "soft_length_penalty" not in settings.get("reward_funcs", ["soft_length_penalty"]):
+            values = {k: v for k, v in values.items() if not k.startswith("length_penalty_")}
         path = tmp_path / f"{stage}.yaml"
         path.write_text(json.dumps(values | settings))  # JSON is YAML
         return path

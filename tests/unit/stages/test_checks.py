@@ -195,6 +195,7 @@ PACKED = {"packing": True}
         (PACKED | {"packing_strategy": "bfd"}, None),
         (PACKED | {"packing_strategy": "bfd_split"}, None),  # no row is longer
         (PACKED | {"packing_strategy": "wrapped"}, "packing_strategy"),
+        (PACKED | {"attn_implementation": "paged|sdpa"}, "attn_implementation"),
         (PACKED | {"padding_free": True}, "padding_free"),
         ({"padding_free": True}, None),
         ({"padding_free": True, "max_length": None}, None),
@@ -277,6 +278,41 @@ def test_missing_packages(files, monkeypatch, stage, values, packages):
     for package in packages:  # any of them will do
         here = {"tensorboard", package}
         assert named(check, settings) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "refused"),
+    [
+        ({"model_type": "qwen2"}, None),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, None),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "packing"),
+        ({"text_config": {"layer_types": ["conv"]}}, "packing"),
+        ({"model_type": "falcon_mamba"}, "packing"),
+    ],
+)
+def test_layers_that_read_across_packed_rows(files, config, refused):
+    Path("base/config.json").write_text(json.dumps(config))
+    assert named(check_sft, sft(files)) is None
+    for way in ("packing", "padding_free"):
+        assert named(check_sft, sft(files | {way: True})) == refused
+
+
+@pytest.mark.parametrize("make", [sft, grpo])
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        *(({key: True}, key) for key in ("fp16", "tf32", "activation_offloading")),
+        ({"load_in_4bit": True, "use_peft": True}, "load_in_4bit"),
+        ({"load_in_8bit": True, "use_peft": True}, "load_in_8bit"),
+        ({"attn_implementation": "flash_attention_2"}, "attn_implementation"),
+        ({"attn_implementation": "sdpa", "tf32": False}, None),
+    ],
+)
+def test_what_needs_a_gpu(make, values, refused):
+    check = check_sft_keys if make is sft else check_grpo_keys
+    if "activation_offloading" not in values or make is sft:
+        assert named(check, make(values | {"use_cpu": True})) == refused
+        assert named(check, make(values)) is None
 
 
 def row(question):

@@ -1,5 +1,6 @@
 """Where a run trains, what it goes on from, and that nothing is lost."""
 
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -247,7 +248,7 @@ def test_fsdp_sums_gradients_in_float32_and_rounds_no_output(monkeypatch, precis
         config = SimpleNamespace(
             model_init_kwargs=None, trust_remote_code=False, run_name="r", project="huggingface",
             output_dir="out", report_to=[], bf16=precision == "bf16", fp16=precision == "fp16",
-            fsdp_plugin_args=None,
+            fsdp_plugin_args=None, router_aux_loss_coef=None,
         )  # fmt: skip
         training.trainer_kwargs(model, config)
         if engine == launch.DATA_PARALLEL:
@@ -255,3 +256,15 @@ def test_fsdp_sums_gradients_in_float32_and_rounds_no_output(monkeypatch, precis
     policy = config.fsdp_plugin_args["mixed_precision_policy"]
     found = policy.param_dtype, policy.reduce_dtype, policy.output_dtype
     assert found == (dtype, torch.float32, None)
+
+
+@pytest.mark.parametrize(("kind", "refused"), [("qwen2", True), ("qwen2_moe", False)])
+def test_a_loss_of_the_router_needs_one(tmp_path, kind, refused):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    model = SimpleNamespace(model_name_or_path=str(tmp_path), model_revision="main")
+    config = SimpleNamespace(router_aux_loss_coef=0.1, trust_remote_code=False)
+    if not refused:
+        training.check_router(model, config)
+        return
+    with pytest.raises(UserError, match=r"^router_aux_loss_coef: 0\.1"):
+        training.check_router(model, config)
