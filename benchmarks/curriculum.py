@@ -10,7 +10,6 @@ each mode first finds its own, on `tuning_seeds`, which serve for nothing else. 
 differences are paired by seed. Seconds are those of the training process.
 """
 
-import json
 import math
 import shlex
 import sys
@@ -25,7 +24,7 @@ from scipy.optimize import isotonic_regression
 from benchmarks import table
 from benchmarks.rivals import RIVALS
 from data_prep.sampling.problems import load_pass_counts
-from pipeline import manifest
+from pipeline import json_files, manifest
 from pipeline.errors import run_cli
 from pipeline.settings import parse
 
@@ -317,7 +316,8 @@ def run_one(
     for name, value in changes.items():
         command += [f"--{name}", str(value)]
     table.run_once(folder, {"changes": changes, "inputs": made_from}, command)
-    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    shape = {"tests": [{"tokens": int, "seconds": float, "accuracy": float}]}
+    result = json_files.read(folder / "result.json", shape, f"remove {folder}")
     test = result["tests"][-1]
     cost = f"{test['tokens']:,} tokens, {test['seconds']:.0f} s"
     table.tell(f"{mode}, {rate or 'recipe'}, seed {seed}: {test['accuracy']:.3f} after {cost}")

@@ -9,7 +9,6 @@ record: what has passed with the same command, device and versions is not repeat
 package or a GPU is skipped, and says so.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import about, publish, tell, wrap
-from pipeline import manifest, strict_yaml
+from pipeline import json_files, manifest, strict_yaml
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse
 from stages.doctor import devices
@@ -100,8 +99,8 @@ class Host:
 
 def losses(folder: Path) -> list[dict[str, float]]:
     """The logged steps of a check that trained."""
-    state = json.loads((folder / "model/trainer_state.json").read_text(encoding="utf-8"))
-    return [log for log in state["log_history"] if "grad_norm" in log]
+    history = json_files.read_log(folder / "model/trainer_state.json")
+    return [log for log in history if "grad_norm" in log]
 
 
 def read_training(folder: Path) -> str:
@@ -166,7 +165,7 @@ def run_check(check: Check, host: Host, commands: list[list[str]], run: Path, li
     out, record, begin = run / check.name, run / f"{check.name}.json", time.monotonic()
     key = {"commands": commands, "device": host.device, "versions": manifest.versions()}
     if record.is_file():
-        found = json.loads(record.read_text(encoding="utf-8"))
+        found = json_files.read(record, {"key": object, "result": object}, f"remove {record}")
         if found["key"] == key and found["result"] == PASSED:
             return found
     shutil.rmtree(out, ignore_errors=True)

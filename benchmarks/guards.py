@@ -7,13 +7,12 @@ so an interrupted benchmark resumes. The page says which guard fired at which st
 was in the end, and how near it came to each guard's limit.
 """
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.table import about, markdown, publish, run_once, tell
-from pipeline import manifest, strict_yaml
+from pipeline import json_files, manifest, strict_yaml
 from pipeline.errors import run_cli
 from pipeline.settings import parse
 from stages.trainer.guards import GuardSettings
@@ -110,10 +109,10 @@ def read_run(folder: Path) -> dict[str, Any]:
     written = manifest.read(folder)
     events = folder / "events.jsonl"
     fired: dict[str, dict[str, Any]] = {}
-    for line in events.read_text(encoding="utf-8").splitlines() if events.is_file() else ():
-        event = json.loads(line)
+    for line in events.read_bytes().splitlines() if events.is_file() else ():
+        event = json_files.parse(line, {"guard": str})
         fired.setdefault(event["guard"], event)
-    history = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    history = json_files.read_log(folder / "trainer_state.json")
     correct = [log["rollout/correctness"] for log in history if "rollout/correctness" in log][-5:]
     values = {
         name: [log[key] for log in history if log.get(key := f"guard/{name}") is not None]

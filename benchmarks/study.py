@@ -17,7 +17,6 @@ Every run is a stage of its own in `<recipe_run>/study/<arm>-<seed>/`. A study t
 keeps finished runs and resumes a killed one from its last checkpoint.
 """
 
-import json
 import math
 import signal
 import statistics
@@ -34,6 +33,7 @@ from typing import Any
 from benchmarks import table
 from eval.harness.metrics import majority_at_k
 from eval.report.numbers import read_result
+from pipeline import json_files
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse, setting
 from stages import sweep, sweep_page
@@ -205,8 +205,7 @@ class Study:
 
 def last_log(folder: Path) -> tuple[float, int]:
     """Seconds and steps of a finished training; NaN seconds if it was killed after the last."""
-    state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
-    logs = state["log_history"]
+    logs = json_files.read_log(folder / "trainer_state.json")
     return logs[-1].get("train_runtime", math.nan), logs[-1]["step"]
 
 

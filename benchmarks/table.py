@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import manifest
+from pipeline import json_files, manifest
 from pipeline.errors import UserError
 
 Interval = tuple[float, float, float]  # value, low, high
@@ -90,7 +90,7 @@ def run_once(folder: Path, key: dict[str, Any], command: Sequence[str]) -> None:
     """
     done, log = folder / "bench.json", folder.with_suffix(".log")
     key = json.loads(json.dumps(key, default=str))
-    if done.is_file() and json.loads(done.read_text(encoding="utf-8")) == key:
+    if done.is_file() and json_files.read(done, object, f"remove {folder}") == key:
         return
     done.unlink(missing_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -52,6 +52,11 @@ def read(path: str | Path, shape: Shape, remedy: str, is_own: bool = True) -> An
         raise UserError(f"{path}: is damaged ({error}); {remedy}") from error
 
 
+def read_log(path: Path, remedy: str = "run the stage again") -> list[dict[str, Any]]:
+    """The logged steps of a `trainer_state.json`."""
+    return read(path, TRAINER_STATE, remedy)["log_history"]
+
+
 def parse(text: str | bytes, shape: Shape, is_own: bool = True) -> Any:
     """A JSON text's content; a `ValueError` says in one line what is wrong. See `read`."""
     hook = refuse_repeated if is_own else None
@@ -59,7 +64,7 @@ def parse(text: str | bytes, shape: Shape, is_own: bool = True) -> Any:
         if isinstance(text, bytes):
             text = text.decode("utf-8-sig")  # as Windows' editors save it
         value = json.loads(text, object_pairs_hook=hook)
-        is_deep = _is_deeper(value, MAX_DEPTH)
+        is_deep = is_own and _is_deeper(value, MAX_DEPTH)  # slow on a tokenizer of 10 MB
     except RecursionError:
         is_deep = True
     if is_deep:
@@ -136,4 +141,5 @@ def _is_deeper(value: Any, depth: int) -> bool:
     if not isinstance(value, dict | list):
         return False
     inner = value.values() if isinstance(value, dict) else value
-    return depth == 0 or any(_is_deeper(item, depth - 1) for item in inner)
+    nested = [item for item in inner if isinstance(item, dict | list)]
+    return depth == 0 or any(_is_deeper(item, depth - 1) for item in nested)

@@ -462,6 +462,9 @@ def read_settings(
     env = config.pop("env", None) or {}
     if not isinstance(env, dict):
         raise UserError(f"{path}: env: {env!r} is not a mapping; write {{NAME: value}}")
+    for name, value in env.items():  # a bare `off` would be set as False, 1.10 as 1.1
+        if type(value) not in (str, int):
+            raise UserError(f"{path}: env: {name}: {value!r} is not a text; quote it")
     if found := fault("env", env, takes_secret_urls=True):
         raise UserError(f"{path}: env: {found}")
     consent.check_env(env, path or COMMAND_LINE)

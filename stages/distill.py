@@ -30,7 +30,8 @@ from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
 from data_prep.sources import generic
-from data_prep.sources.base import thought_of
+from data_prep.sources.base import Drop
+from data_prep.sources.thoughts import read_thought
 from grading.equivalence.compare import is_same_value
 from grading.grade import Grade
 from pipeline import manifest
@@ -131,18 +132,22 @@ def choose_traces(
     """The first `keep` correct traces of one problem, and how many samples are dropped, by reason.
 
     Returns:
-        `{thought without tags: the answer after it}`, and counts of cut_off, each verdict,
-        duplicate (the same thought again) and not_needed (correct, but one too many).
+        `{thought without tags: the answer after it}`, and counts of cut_off, each verdict, the
+        reasons of `read_thought`, duplicate (the same thought again) and not_needed (correct, but
+        one too many).
     """
     found: dict[str, str] = {}
     dropped: Counter[str] = Counter()
     for completion, grade in zip(completions, grades, strict=True):
-        thought = thought_of(str(completion))
-        if completion.cut_off:
-            dropped["cut_off"] += 1
-        elif grade.verdict != "right":
-            dropped[grade.verdict] += 1
-        elif thought in found:
+        if completion.cut_off or grade.verdict != "right":
+            dropped["cut_off" if completion.cut_off else grade.verdict] += 1
+            continue
+        try:
+            thought = read_thought(str(completion))
+        except Drop as drop:
+            dropped[drop.reason] += 1
+            continue
+        if thought in found:
             dropped["duplicate"] += 1
         else:
             found[thought] = grade.prediction or ""

@@ -158,8 +158,7 @@ def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
     states = [place / "trainer_state.json" for place in places]
     if found := [state for state in states if state.is_file()]:
         newest = max(found, key=lambda path: path.stat().st_mtime)
-        remedy = f"remove {folder}, run the sweep again"
-        logs = json_files.read(newest, json_files.TRAINER_STATE, remedy)["log_history"]
+        logs = json_files.read_log(newest, f"remove {folder}, run the sweep again")
 
     def recent(metric: str) -> float | None:
         values = [log[metric] for log in logs if is_number(log.get(metric))][-RECENT:]

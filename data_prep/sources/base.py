@@ -10,7 +10,7 @@ import contextlib
 import math
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -345,14 +345,9 @@ def own_id(problem_id: str, value: Any) -> str:
     return f"{problem_id.rpartition('-')[0]}-{own}"
 
 
-def thought_of(text: str) -> str:
-    """The text of the thought: between the tags, or before `</think>`; all of it without tags."""
-    return text.partition(THINK_CLOSE)[0].rpartition(THINK_OPEN)[2].strip()
-
-
-def right_thought(text: str, golds: list[str]) -> str:
-    """The thought of a completion whose last box is one of the golds, else ""."""
+def right_reply(text: str, golds: Sequence[str]) -> str:
+    """A completion whose last box behind the thought is one of the golds, else ""."""
     prediction = last_boxed(text.rpartition(THINK_CLOSE)[2])
     if prediction is None or not any(is_same_value(prediction, gold) for gold in golds):
         return ""
-    return thought_of(text)
+    return text

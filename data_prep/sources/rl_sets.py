@@ -75,7 +75,7 @@ def build_deepmath(row: dict[str, Any], problem_id: str, where: str, *, trace: i
 
     `difficulty` runs from about 1 to 10 in halves, with -1 for unknown; `topic` is a path such as
     `Mathematics -> Algebra -> Group Theory`. The solutions are R1's completions,
-    `…</think>…\boxed{x}`: their thought becomes the solution, "" where their box is not the gold.
+    `…</think>…\boxed{x}`: that is the solution, "" where their box is not the gold.
     `trace` chooses one, from 1; `-t1` or `-t2` is added to the ids of the second and third.
     """
     if not 1 <= trace <= NUM_TRACES:
@@ -89,4 +89,4 @@ def build_deepmath(row: dict[str, Any], problem_id: str, where: str, *, trace: i
     columns = ("question", "problem"), ("final_answer", "answer"), ()
     built = base.build_row(row, name, where, "deepmath", *columns, **fields)
     text = base.get_text(row, (f"r1_solution_{trace}",), where, default="")
-    return replace(built, solution=base.right_thought(text, built.answers))
+    return replace(built, solution=base.right_reply(text, built.answers))

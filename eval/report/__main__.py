@@ -13,7 +13,6 @@ shows completions (`eval.report.browse`); `report.json` with every number; and, 
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from eval.harness.settings import EvalArguments, split_checkpoints
 from eval.report import browse, numbers, page, plots, render
@@ -52,7 +51,9 @@ def main() -> None:
         name: {panel.title: panel.lines for panel in found} for name, found in panels.items()
     }
     control = Path(args.output_dir).parent / "control/seeds.json"
-    report["control"] = read_left(control, SEEDS, "`make control`")
+    report["control"] = None
+    if control.is_file():
+        report["control"] = json_files.read(control, SEEDS, "run `make control` again")
     folder = Path(args.report_dir)
     page.finish(report, [*checkpoints], panels, f"{folder}/report")
     browse.write(folder / browse.PAGE, browse.find_files(Path(args.output_dir).parent), title)
@@ -103,19 +104,13 @@ def read_stages(output_dir: str, evaluated: dict, checkpoints: dict[str, str]) -
     return {name: value for name, value in stages.items() if value}
 
 
-def read_left(file: Path, shape: json_files.Shape, remedy: str) -> Any:
-    """The content of a JSON file that a stage wrote; None where there is none."""
-    if not file.is_file():
-        return None
-    return json_files.read(file, shape, f"run {remedy} again")
-
-
 def read_curves(checkpoints: dict[str, str]) -> dict[str, list[plots.Panel]]:
     """`{checkpoint: panels}` of those with a trainer's log; refuses a damaged one."""
     found = {}
     for name, path in checkpoints.items():
-        if state := read_left(card.find_maker(path) / STATE, json_files.TRAINER_STATE, "the stage"):
-            found[name] = plots.read_panels(state["log_history"])
+        state = card.find_maker(path) / STATE
+        if state.is_file():
+            found[name] = plots.read_panels(json_files.read_log(state))
     return {name: panels for name, panels in found.items() if panels}
 
 

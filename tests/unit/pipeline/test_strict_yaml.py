@@ -1,14 +1,21 @@
 """YAML: what a person would read in another way is refused, with the line."""
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pipeline import manifest, strict_yaml
 from pipeline.errors import UserError
-from pipeline.settings import Key, convert, read_yaml
+from pipeline.settings import Key, convert, read_settings, read_yaml
 from stages.launch import asked_of_launcher
+
+
+@dataclass
+class Empty:
+    """A stage without keys."""
+
 
 ROOT = Path(__file__).resolve().parents[3]
 BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
@@ -112,6 +119,17 @@ def test_a_number_in_exponent_form_has_one_hash_and_one_type(tmp_path):
     other.write_text("rate: 0.00001\nkwargs: {min_lr: 1.0e-6}\n")
     assert manifest.hash_yaml(one) == manifest.hash_yaml(other)
     assert read_yaml(str(one))["kwargs"] == {"min_lr": 1e-6}  # a text would fail in the scheduler
+
+
+@pytest.mark.parametrize("written", ["off", "true", "1.10", "1e-5", "null", "[a]", "{a: b}"])
+def test_a_variable_of_the_environment_is_set_as_it_is_written(written, tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(f"env: {{WANDB_MODE: {written}}}\n")
+    with pytest.raises(UserError, match=r"WANDB_MODE: .* quote it"):
+        read_settings(Empty, (), ["--config", str(path)])
+    path.write_text("env: {WANDB_MODE: 'off', OMP_NUM_THREADS: 1}\n")
+    found = read_settings(Empty, (), ["--config", str(path)]).env
+    assert found == {"WANDB_MODE": "off", "OMP_NUM_THREADS": "1"}
 
 
 def test_whole_numbers_keep_their_digits():

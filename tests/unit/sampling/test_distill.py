@@ -3,7 +3,7 @@
 import pytest
 
 from data_prep.sampling.store import Completion
-from grading.grade import grade_all
+from grading.grade import Grade, grade_all
 from pipeline.errors import UserError
 from pipeline.prompts import build_completion, build_prompt
 from stages.distill import DistillArguments, check_rows, choose_traces, trace_row
@@ -60,6 +60,16 @@ def test_which_samples_are_kept(completions, keep, kept, dropped):
     grades = grade_all([str(one) for one in completions], [["4"]] * len(completions))
     found, lost = choose_traces(completions, grades, keep)
     assert (list(found), dict(lost)) == (kept, dropped)
+
+
+def test_a_teacher_with_a_markup_of_its_own():
+    texts = [
+        "[THINK]a thought[/THINK]\\boxed{4}",
+        "<|begin_of_thought|>a<|end_of_thought|>b<|begin_of_thought|>\\boxed{4}",
+    ]
+    completions = [Completion(text, 9, cut_off=False) for text in texts]
+    found, lost = choose_traces(completions, [Grade("right", "4")] * 2, 9)
+    assert (list(found), dict(lost)) == (["a thought"], {"several_thoughts": 1})
 
 
 ROW = {"id": "a", "source": "toy", "question": "2+2?", "answers": ["4"], "level": 2.5}
