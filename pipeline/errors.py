@@ -1,10 +1,8 @@
 """Errors: a user's mistake is one line with place, value and remedy, and exit code 2."""
 
 import contextlib
-import errno
 import json
 import os
-import re
 import shutil
 import signal
 import sys
@@ -14,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline import faults
 from pipeline.console import (
     UnfailingFile,
     is_main_process,
@@ -23,14 +22,6 @@ from pipeline.console import (
 )
 from pipeline.values import redact
 
-DISK_ERRORS = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
-    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
-)
-# torch, safetensors and Arrow keep no error number.
-DISK_TEXTS = re.compile(
-    "no space left|disk quota|read-only file|permission denied|inline_container|writing file", re.I
-)
 INTERRUPTED = 130  # as a shell has it: 128 and the signal's number
 LOST = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed later
 _needed: dict[Path, float] = {}  # by folder of this process: bytes that it is known to need, or 0
@@ -173,28 +164,21 @@ def size(number: float) -> str:
 
 
 def disk_fault(error: BaseException | None) -> str | None:
-    """The line for an error that a full, read-only or forbidden disk caused; None for others."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno is not None:
-            if error.errno in DISK_ERRORS:
-                return _disk_line(error, os.strerror(error.errno))
-        elif DISK_TEXTS.search(str(error)):
-            return _disk_line(error, str(error).strip().splitlines()[0])
-        if error.__cause__ or error.__suppress_context__:
-            error = error.__cause__
-        else:
-            error = error.__context__
-    return None
+    """The line for an error that the system caused, such as a full disk; None for others."""
+    fault = faults.find_fault(error, _needed)
+    if fault is None:
+        return None
+    place = fault.place or next(reversed(_needed), faults.working_folder()[0])
+    what = f"{place}: cannot be written or read: {fault.why}"
+    if fault.remedy == faults.SPACE:
+        most = max(_needed.values(), default=0)
+        what += f"; {_free(place)} free, {size(most) if most else 'more'} needed"
+    return f"{what}: {fault.remedy}, then run the same command again"
 
 
-def _disk_line(error: BaseException, why: str) -> str:
-    """Where a disk failed, why, how much space it has left, and the remedy."""
-    file = getattr(error, "filename", None)
-    place = Path(os.fsdecode(file)) if file else next(reversed(_needed), Path.cwd())
-    free = size(shutil.disk_usage(nearest(place)).free)
-    most = max(_needed.values(), default=0)
-    needed = size(most) if most else "more"
-    return (
-        f"{place}: cannot be written or read: {why}; {free} free, {needed} needed: "
-        "free space or give access, then run the same command again"
-    )
+def _free(place: Path) -> str:
+    """The free space where a file is or would be; "?" where that cannot be found out."""
+    try:
+        return size(shutil.disk_usage(nearest(place)).free)
+    except OSError:
+        return "?"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, disk_fault
 from pipeline.json_files import refuse_repeated
 from pipeline.manifest import check_made
 
@@ -361,6 +361,8 @@ def _read_table(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
                 where = f"{path}: row {number}"
                 yield where, BadRow(f"{where}: {TOO_LONG}") if row is None else row
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        if disk_fault(error):  # the file may be as it was
+            raise
         message = str(error).partition("\n")[0] or type(error).__name__
         fault = f"not readable as {path.suffix[1:]} ({message})"
         raise UserError(f"{path}: row {number + 1}: {fault}; fetch the file again") from error

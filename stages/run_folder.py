@@ -254,7 +254,8 @@ def sealed(checkpoint: Path) -> dict[str, Any]:
 
 def has_state(checkpoint: Path) -> bool:
     """Whether a checkpoint's `trainer_state.json` can be read."""
-    with contextlib.suppress(OSError, ValueError):
+    # Other errors of the system are raised: they say nothing about the checkpoint.
+    with contextlib.suppress(FileNotFoundError, ValueError):
         json_files.read(checkpoint / STATE, STATE_SHAPE, "")
         return True
     return False
@@ -274,7 +275,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """A folder's `run.json`: config, inputs, num_processes, engine; {} where there is none."""
     try:
         return json_files.read(folder / RUN_FILE, RUN_SHAPE, "")
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):  # other errors say nothing about the run
         return {}
     except ValueError:  # damaged; its checkpoints have copies
         newest = last_checkpoint(folder)

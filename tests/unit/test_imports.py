@@ -13,7 +13,7 @@ PRODUCT = ("pipeline", "grading", "data_prep", "stages", "eval")
 # A package imports those that stand before it; within one the same holds, layer by layer.
 LAYERS: dict[str, list[tuple[str, ...]]] = {
     "pipeline": [
-        ("console", "values", "renamed", "stages", "venv"),
+        ("console", "values", "renamed", "stages", "venv", "faults"),
         ("errors", "names"),
         ("strict_yaml", "json_files", "paths", "consent"),
         ("lock", "settings", "manifest"),
