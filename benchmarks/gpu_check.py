@@ -255,7 +255,8 @@ def main() -> None:
         data = {"about": about(), "device": device, "checks": figures}
         how = wrap(HOW.format(device=device, run=run))
         publish(args.out, "On GPUs", how, rows, data, *tables)
-        sys.exit(any(found["result"] == FAILED for found in figures))
+        if any(found["result"] == FAILED for found in figures):
+            sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,16 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline import clean
 from pipeline.commands import Command, commands, look_ahead, pending, stage_command
-from pipeline.errors import UserError, run_cli
-from pipeline.freshness import check_start_model, is_current
+from pipeline.errors import UserError, killed, run_cli
+from pipeline.freshness import check_finished, check_start_model, is_current
 from pipeline.lock import claim
+from pipeline.memory import num_oom_kills
 from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED
 from pipeline.variables import OPTIONS, VARIABLES, Request, check_goals, known_recipes, read
 from pipeline.venv import fault
@@ -85,7 +87,10 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
         # An earlier stage may have written the same result again; then this one is up to date.
         if command.is_needed_only and is_current(request, command.stage, command.words):
             continue
+        started = time.time()
         run(command.words, child_env(force="1" if command.is_forced else ""))
+        if command.stage in STAGES:
+            check_finished(Path(request.run, command.stage), command.words, started)
 
 
 def tell_of_model(request: Request, planned: Sequence[Command]) -> None:
@@ -111,7 +116,10 @@ def run_only(request: Request) -> None:
     if request.dry_run:
         show([command])
         return
+    started = time.time()
     run(command.words, child_env(force="1" if request.is_on("force") else ""))
+    if goal in STAGES:
+        check_finished(Path(request.run, goal), command.words, started)
 
 
 def run_clean(request: Request) -> None:
@@ -126,7 +134,7 @@ def run_clean(request: Request) -> None:
 def run(words: Sequence[str], env: dict[str, str]) -> None:
     """Run `python WORDS` to its end; leave with its exit code where that is not 0."""
     # A terminal sends Ctrl-C to the stage, too, which says how to resume.
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+    before, num_kills = signal.signal(signal.SIGINT, lambda *_: None), num_oom_kills()
     process = subprocess.Popen([sys.executable, *words], env=env)
     handlers = {signal.SIGINT: before}
     for number in (signal.SIGTERM, signal.SIGHUP):  # of a job's end, of a closed terminal
@@ -136,6 +144,8 @@ def run(words: Sequence[str], env: dict[str, str]) -> None:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+    if code == -signal.SIGKILL:  # it had no time to tell why
+        raise killed(shlex.join(["python", *words]), num_kills)
     if code:
         sys.exit(128 - code if code < 0 else code)
 

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from pipeline import json_files, manifest, weights
 from pipeline.errors import UserError, run_cli
+from pipeline.memory import memory_fault
 from pipeline.stages import TRAINED
 
 
@@ -210,7 +211,8 @@ def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
     # Other people's files: what is wrong decides what is raised; Rust's is a plain Exception.
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        if isinstance(error, UserError) or "from_pretrained" not in {f.name for f in frames}:
+        is_loading = "from_pretrained" in {frame.name for frame in frames}
+        if isinstance(error, UserError) or not is_loading or memory_fault(error):
             raise
         message = str(error).strip().partition("\n")[0]
         if "custom code" in message:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ from pipeline.console import (
     protect_output,
     quiet_imports,
 )
+from pipeline.memory import memory_fault, num_oom_kills
+from pipeline.stages import stage_of_process
 from pipeline.values import redact
 
+OUT_OF_MEMORY = 71  # EX_OSERR of sysexits.h
 INTERRUPTED = 130  # as a shell has it: 128 and the signal's number
 LOST = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed later
 _needed: dict[Path, float] = {}  # by folder of this process: bytes that it is known to need, or 0
@@ -30,6 +34,8 @@ _needed: dict[Path, float] = {}  # by folder of this process: bytes that it is k
 class UserError(ValueError):
     """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
 
+    exit_code = 2
+
     def __init__(self, message: str) -> None:
         super().__init__(redact(message))
 
@@ -37,11 +43,26 @@ class UserError(ValueError):
 class LostError(UserError):
     """A server or engine that the run needs is gone and may come back; no mistake of the user."""
 
+    exit_code = LOST
+
+
+class KilledError(UserError):
+    """A process was ended by SIGKILL, from outside; a signal's number is added to 128."""
+
+    exit_code = 128 + signal.SIGKILL
+
+
+class OutOfMemoryError(UserError):
+    """The memory of this machine, or of its GPU, does not hold what the settings ask for."""
+
+    exit_code = OUT_OF_MEMORY
+
 
 def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
     """Run an entry point and turn its error into one line on stderr and an exit code.
 
-    A `UserError` or a disk's error gives exit code 2, a `LostError` 75, Ctrl-C 130.
+    A `UserError` or a disk's error gives exit code 2, a `LostError` 75, memory that is full 71,
+    Ctrl-C 130. A stage that something ends with `sys.exit(0)` has not finished: exit code 2.
     With `--json` stdout gets one object at the end: {"exit_code", "error", "output_dir", and the
     manifest's "stage", "counts", "wall_time_s", ...}. Everything else goes to stderr. Output that
     cannot be written changes neither the run nor its exit code.
@@ -86,12 +107,16 @@ def _run_to_end(main: Callable[[], None]) -> tuple[Any, str | None]:
     except KeyboardInterrupt:
         return INTERRUPTED, "interrupted: run the same command again to resume"
     except SystemExit as end:
-        return end.code or 0, None
-    except LostError as error:
-        return LOST, f"error: {one_line(error)}"
+        if end.code or not _needed:  # `--help` ends before a folder is claimed
+            return end.code or 0, None
+        last = traceback.extract_tb(end.__traceback__)[-1]
+        fault = f"sys.exit() in {last.filename}, line {last.lineno}, before the work was finished"
+        return 2, f"error: {one_line(fault)}; remove that call, then run the same command again"
     except UserError as error:
-        return 2, f"error: {one_line(error)}"
+        return error.exit_code, f"error: {one_line(error)}"
     except Exception as error:
+        if why := memory_fault(error):
+            return OUT_OF_MEMORY, f"error: {one_line(memory_line(why))}"
         line = disk_fault(error)
         if line is None:
             raise
@@ -131,6 +156,30 @@ def _summary(code: int, line: str | None) -> dict[str, Any]:
         if isinstance(made, dict):
             found |= {key: value for key, value in made.items() if key not in left_out}
     return found
+
+
+def memory_line(why: str) -> str:
+    """The line of memory that is full where no training step tells more."""
+    name, remedy = stage_of_process()
+    kept = "what is finished is kept: the same command resumes"
+    return f"{name}: out of memory ({why}); {remedy}; {kept}"
+
+
+def killed(what: str, num_before: int | None) -> UserError:
+    """The error of a process that was ended by SIGKILL, with the cause as far as it is known.
+
+    Args:
+        what: the process.
+        num_before: `num_oom_kills()` as it started.
+    """
+    line, now = f"{what} was ended by SIGKILL", num_oom_kills()
+    resumes = "the same command resumes"
+    if num_before is None or now is None:
+        return KilledError(f"{line}, by a person or for lack of main memory; {resumes}")
+    if now == num_before:
+        return KilledError(f"{line}, from outside; {resumes}")
+    remedy = "lower batch sizes or numbers of workers, or use a machine with more memory"
+    return OutOfMemoryError(f"{line}: out of main memory, says the kernel; {remedy}; {resumes}")
 
 
 def note_folder(folder: Path, needed: float = 0) -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline import manifest
+from pipeline import json_files, manifest
 from pipeline.errors import UserError
 from pipeline.stages import ROOT, STAGES, TRAINED
 from pipeline.variables import Request
@@ -18,6 +18,32 @@ def is_current(request: Request, stage: str, words: Sequence[str]) -> bool:
         return False
     code = [ROOT / place for place in STAGES[stage].code]
     return manifest.matches_command(Path(request.run, stage), words, code)
+
+
+def check_finished(folder: Path, words: Sequence[str], since: float) -> None:
+    """Refuse a stage that has ended with exit code 0 and left no manifest: it was not finished.
+
+    Args:
+        folder: of its result; beside it, as `<folder>.next`, is a run with other settings.
+        since: when the stage was started, as seconds of `time.time()`.
+    """
+    if {"-h", "--help", "--opens_gate"} & {*words}:  # an audit that only looks leaves none
+        return
+    following = folder.with_name(f"{folder.name}.next")
+    is_started = folder.is_dir() and not (folder / manifest.NAME).is_file()
+    is_replacing = started_at(following) >= since and not (following / manifest.NAME).is_file()
+    if is_started or is_replacing:
+        place = following if is_replacing else folder
+        fault = "ended with exit code 0 before it was finished: its process was ended from inside"
+        remedy = "look for sys.exit or os._exit in your own code, then run the same command again"
+        raise UserError(f"{place}: no {manifest.NAME}; the stage {fault}; {remedy}")
+
+
+def started_at(folder: Path) -> float:
+    """When the training run in a folder was started last; 0 where there is none."""
+    with suppress(OSError, ValueError):
+        return json_files.read(folder / "run.json", {"started": float}, "")["started"]
+    return 0.0
 
 
 def check_start_model(request: Request) -> None:

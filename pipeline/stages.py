@@ -6,6 +6,7 @@
 
 import importlib
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ class Stage:
         arguments: `module:class` of its own keys; hf: names of the Hugging Face classes beside it.
         check: `module:function` that checks the keys of its YAML alone.
         code: files and folders of ours that decide its result; a change makes the result stale.
+        if_full: what needs less memory, where it is full.
     """
 
     module: str
@@ -47,8 +49,13 @@ class Stage:
     hf: tuple[str, ...] = ()
     check: str = ""
     code: tuple[str, ...] = ()
+    if_full: str = "end other programs, or use a machine with more memory"
 
 
+TO_TRAIN = (
+    "LORA=1, ACCELERATE=fsdp2 or a smaller model needs less; `make preflight` prints each part"
+)
+TO_SAMPLE = "lower batch_size; with backend: vllm set vllm_max_model_length"
 STAGES = {
     "data": Stage(
         "data_prep.build",
@@ -56,6 +63,7 @@ STAGES = {
         flags=("data_root",),
         arguments="data_prep.build.recipe:DataArguments",
         check="data_prep.build.recipe:check_data",
+        if_full="lower num_workers",
     ),
     "base": Stage(
         "stages.tiny_model",
@@ -76,6 +84,7 @@ STAGES = {
         arguments="stages.arguments:SftArguments",
         hf=SFT_CLASSES,
         check="stages.checks:check_sft_keys",
+        if_full=TO_TRAIN,
     ),
     "difficulty": Stage(
         "stages.difficulty",
@@ -85,6 +94,7 @@ STAGES = {
         is_launched=True,
         is_optional=True,
         arguments="data_prep.sampling:ProblemSetArguments",
+        if_full=TO_SAMPLE,
     ),
     "distill": Stage(
         "stages.distill",
@@ -94,6 +104,7 @@ STAGES = {
         is_launched=True,
         is_optional=True,
         arguments="stages.distill:DistillArguments",
+        if_full=TO_SAMPLE,
     ),
     "audit": Stage(
         "eval.audit",
@@ -111,6 +122,7 @@ STAGES = {
         arguments="stages.arguments:GrpoArguments",
         hf=GRPO_CLASSES,
         check="stages.checks:check_grpo_keys",
+        if_full=TO_TRAIN,
     ),
     "eval": Stage(
         "eval.run",
@@ -119,6 +131,7 @@ STAGES = {
         flags=("model", "data_root"),
         is_launched=True,
         arguments="eval.harness.settings:EvalArguments",
+        if_full=TO_SAMPLE,
         code=(
             "grading",
             "eval/harness",
@@ -215,6 +228,16 @@ TOOLS = {
 # Everything behind these words goes to the module as it is.
 PASSED_ON = {"grade": "grading", "launch": "stages.launch"}
 GOALS = ("demo", *STAGES, *TOOLS)
+
+
+def stage_of_process() -> tuple[str, str]:
+    """The stage, tool or module that this process was started as, and what needs less memory."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    module = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
+    for name, row in STAGES.items():
+        if row.module == module:
+            return name, row.if_full
+    return module, Stage.if_full
 
 
 def config_name(stage: str) -> str:

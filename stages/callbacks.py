@@ -15,6 +15,7 @@ from pipeline.console import Bar
 from pipeline.errors import UserError
 from pipeline.transformers4 import write_old_names
 from stages import run_folder
+from stages.restarts import note_for_launcher
 
 
 def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
@@ -98,7 +99,9 @@ class SealCheckpoints(TrainerCallback):
             run_folder.seal(Path(checkpoint), known)
 
     def on_save(self, args, state, control, **kwargs):
-        self.seal(args, f"{args.output_dir}/checkpoint-{state.global_step}", is_saved=True)
+        checkpoint = f"{args.output_dir}/checkpoint-{state.global_step}"
+        self.seal(args, checkpoint, is_saved=True)
+        note_for_launcher(checkpoint=checkpoint)
         if args.should_save:
             run_folder.rotate(Path(args.output_dir), self.save_total_limit)
 
@@ -134,7 +137,8 @@ class StageProgress(TrainerCallback):
             self.bar.update(state.global_step - self.bar.n)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        shown = [f"{s} {float(logs[k]):.2g}" for k, s in self.SHOWN.items() if k in (logs or {})]
+        known = {key: value for key, value in (logs or {}).items() if value is not None}  # NaN
+        shown = [f"{s} {float(known[k]):.2g}" for k, s in self.SHOWN.items() if k in known]
         if self.bar is not None and shown:
             self.bar.set_postfix_str(", ".join(shown), refresh=False)
 

@@ -24,6 +24,7 @@ from data_prep.sampling.store import Processes, SampleStore, fill
 from pipeline import manifest
 from pipeline.errors import run_cli
 from pipeline.settings import parse
+from stages.restarts import in_launch
 
 RESULT = "pass_rates.jsonl"
 
@@ -91,4 +92,4 @@ def write_rates(
 
 
 if __name__ == "__main__":
-    run_cli(main)
+    run_cli(in_launch(main))

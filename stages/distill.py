@@ -38,6 +38,7 @@ from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
 from pipeline.settings import parse, setting
+from stages.restarts import in_launch
 
 RESULT = "traces.jsonl"
 
@@ -208,4 +209,4 @@ def write_traces(path: Path, problems: SampledSet, store: SampleStore, keep: int
 
 
 if __name__ == "__main__":
-    run_cli(main)
+    run_cli(in_launch(main))

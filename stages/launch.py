@@ -9,6 +9,7 @@ python -m stages.launch ...        `accelerate launch`, without a traceback of i
 import importlib.util
 import os
 import re
+import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -17,7 +18,8 @@ from typing import Any
 
 from pipeline import consent, strict_yaml
 from pipeline.console import quiet_launcher
-from pipeline.errors import UserError, run_cli
+from pipeline.errors import UserError, killed, run_cli
+from pipeline.memory import num_oom_kills
 from pipeline.settings import Settings
 from stages import restarts
 
@@ -252,6 +254,7 @@ def main() -> None:
     from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousTimeoutError
 
     restarts.install(asked_of_launcher(["stages.launch", *sys.argv[1:]]))
+    num_kills = num_oom_kills()
     try:
         launch.main()
     except SignalException as end:
@@ -259,7 +262,9 @@ def main() -> None:
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         code = failure.exitcode
-        if code < 0:  # it had no time to tell why
+        if code == -signal.SIGKILL:  # it had no time to tell why
+            raise killed(f"rank {rank}", num_kills) from error
+        if code < 0:
             sys.stderr.write(f"error: rank {rank} was ended by {failure.signal_name()}\n")
         sys.exit(code if code > 0 else 128 - code)
     except RendezvousTimeoutError:

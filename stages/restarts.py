@@ -5,22 +5,29 @@ the following (docs/scale.md has the table):
 
 in_launch           a worker ends with its launcher; elastic would leave it as an orphan
 make_elastic        the main host is named by its rank, not by a name that may not resolve
-Agent               a mistake (exit code 2) ends all hosts; a host that gives no sign is noticed
+Agent               a mistake (exit code 2), and the same error again without a checkpoint in
+                    between, end all hosts; a host that gives no sign is noticed
 meet_again          a launcher that has lost the main host, and with it the store, starts again
 """
 
 import ctypes
+import json
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pipeline.console import notice, write_past_locks
-from pipeline.errors import LOST, UserError
+from pipeline.errors import LOST, OUT_OF_MEMORY, UserError
+from pipeline.manifest import write_json
+from pipeline.memory import memory_fault, num_oom_kills
 
 MAX_RESTARTS = 3  # of the processes of one host; accelerate's --max_restarts
 MISTAKE = 2  # exit code of a UserError
@@ -29,6 +36,18 @@ STORE_SECONDS = 60  # without an answer of the main host
 MAX_MEETINGS = 10  # attempts of a launcher to meet the main host again, of a minute at most
 REMEDY = "run the same command on every host again to resume from the last checkpoint"
 PARENT_DEATH_SIGNAL = 1  # of Linux's prctl
+FULL = "out of memory"
+# A person or the system sends them; the next attempt may end otherwise.
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether a collective has failed because another process of the run is gone."""
+    if not isinstance(error, RuntimeError) or memory_fault(error):
+        return False
+    from torch.distributed import DistError
+
+    return isinstance(error, DistError) or "gloo" in str(error)
 
 
 def in_launch(main: Callable[[], None]) -> Callable[[], None]:
@@ -39,10 +58,9 @@ def in_launch(main: Callable[[], None]) -> Callable[[], None]:
             ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
         try:
             main()
-        except RuntimeError as error:
-            from torch.distributed import DistError
-
-            if not isinstance(error, DistError) and "gloo" not in str(error):
+        except Exception as error:
+            note_for_launcher(error=signature_of(error))
+            if not is_lost_peer(error):
                 raise
             if os.environ.get("LOCAL_RANK", "0") == "0":
                 notice(f"another process of the run is gone: {str(error).splitlines()[0]}")
@@ -50,6 +68,58 @@ def in_launch(main: Callable[[], None]) -> Callable[[], None]:
             os._exit(LOST)  # the interpreter's end would wait for connections that are broken
 
     return run
+
+
+def signature_of(error: BaseException) -> str:
+    """What two errors have in common that are the same: their type and place, without numbers."""
+    if memory_fault(error):
+        return FULL
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {last.filename}, line {last.lineno}"
+
+
+def note_for_launcher(**facts: str) -> None:
+    """Leave facts about this process for its launcher: its `error`, the last `checkpoint` it made.
+
+    They lie in the file that torch elastic reads when the process has failed.
+    """
+    name = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not name:
+        return
+    file, known = Path(name), {}
+    with suppress(OSError, ValueError):  # without it the launcher knows less, nothing else
+        if file.is_file():
+            known = json.loads(file.read_text(encoding="utf-8"))
+        known |= {"message": "", "timestamp": int(time.time())} | facts
+        write_json(file, known)
+
+
+def same_error(before: Iterable[str], failures: Iterable[Any], is_oom_kill: bool) -> set[str]:
+    """The errors of `failures` that are known from the attempt before; none where it got further.
+
+    Args:
+        before: what this function's `errors_of` gave for the attempt before.
+        failures: torch elastic's, of one attempt.
+        is_oom_kill: whether the kernel has killed a process for lack of memory.
+    """
+    failures = list(failures)
+    if any(failure.error_file_data.get("checkpoint") for failure in failures):
+        return set()
+    return {*before} & errors_of(failures, is_oom_kill)
+
+
+def errors_of(failures: Iterable[Any], is_oom_kill: bool) -> set[str]:
+    """The errors of an attempt's processes, without those that come from outside the process."""
+    found = set()
+    for failure in failures:
+        code = failure.exitcode
+        if code == OUT_OF_MEMORY or (code == -signal.SIGKILL and is_oom_kill):
+            found.add(FULL)
+        elif code < 0 and -code not in FROM_OUTSIDE:
+            found.add(failure.signal_name())
+        elif code > 0 and code != LOST:
+            found.add(failure.error_file_data.get("error") or f"exit code {code}")
+    return found
 
 
 def make_elastic(config: Any, asked: Mapping[str, Any]) -> Any:
@@ -104,6 +174,9 @@ def install(asked: Mapping[str, Any]) -> None:
     class Agent(api.LocalElasticAgent):
         """One host's agent: it starts the host's processes, and looks after them and its peers."""
 
+        _errors: frozenset[str] | set[str] = frozenset()  # of the last attempt
+        _num_oom_kills = num_oom_kills()
+
         def run(self, *args: Any) -> Any:
             threading.Thread(target=self._watch_main_host, daemon=True).start()
             return super().run(*args)
@@ -126,7 +199,7 @@ def install(asked: Mapping[str, Any]) -> None:
         def _monitor_workers(self, group: WorkerGroup) -> RunResult:
             result, num_hosts = super()._monitor_workers(group), group.group_world_size or 1
             codes = {failure.exitcode for failure in result.failures.values()}
-            if MISTAKE in codes:
+            if MISTAKE in codes or (codes and self._is_repeated(result.failures)):
                 self._end_all_hosts(group, num_hosts)
                 return result
             if codes and self._remaining_restarts:
@@ -138,6 +211,17 @@ def install(asked: Mapping[str, Any]) -> None:
                 notice("a host of the run is lost; waiting until it starts the same command again")
                 self._restart_workers(group)
             return result
+
+        def _is_repeated(self, failures: Mapping[int, Any]) -> bool:
+            """Whether the attempt before ended with the same error, and none got further since."""
+            number = num_oom_kills()
+            is_oom_kill, self._num_oom_kills = number != self._num_oom_kills, number
+            again = same_error(self._errors, failures.values(), is_oom_kill)
+            self._errors = errors_of(failures.values(), is_oom_kill)
+            if again and self._remaining_restarts:
+                what = f"the same error again ({', '.join(sorted(again))})"
+                notice(f"{what}, and no new checkpoint in between; nothing is started again")
+            return bool(again)
 
         def _end_all_hosts(self, group: WorkerGroup, num_hosts: int) -> None:
             """Start nothing again here, and leave word for the other hosts."""

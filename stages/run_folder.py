@@ -42,6 +42,15 @@ RUN_SHAPE: json_files.Shape = {
 }
 SEAL_SHAPE = {"run": {str: object}, "files": {str: str}}
 STATE_SHAPE = {"global_step": int, "log_history?": [{"step": int}]}
+# They change the memory of a run, not what it computes: an unfinished one resumes with others.
+MEMORY_KEYS = (
+    "gradient_checkpointing",
+    "update_tokens",
+    "dataloader_num_workers",
+    "vllm_gpu_memory_utilization",
+    "vllm_enable_sleep_mode",
+    "vllm_max_model_length",
+)
 # Of a superseded run's checkpoints, as torch, FSDP and DeepSpeed name them.
 OPTIMIZER_FILES = (
     *("optimizer*", "scheduler.pt", "scaler.pt", "rng_state*"),
@@ -294,10 +303,10 @@ def rows_of(config: Mapping[str, Any], num_processes: int) -> dict[str, int]:
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """The first key in which two runs differ; empty where all are equal.
 
-    A run's place and the checkpoint it resumed from do not count. With another number of processes
-    the batch's keys may differ. An `old` without a configuration is not a run.
+    A run's place, the checkpoint it resumed from and `MEMORY_KEYS` do not count. With another
+    number of processes the batch's keys may differ. An `old` without a configuration is not a run.
     """
-    left_out = {"output_dir", "resume_from_checkpoint"}
+    left_out = {"output_dir", "resume_from_checkpoint", *MEMORY_KEYS}
     if old.get("num_processes") != new["num_processes"]:
         left_out |= {*BATCH_KEYS}
     for part in ("config", "inputs"):

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import json_files
+from pipeline import json_files, manifest
 from pipeline.card import count_guards
 from pipeline.errors import UserError, run_cli
 from pipeline.json_files import is_number
@@ -204,8 +204,10 @@ def main() -> None:
         code = 0
         for stage, line in commands(args, name, values).items():
             code = code or start_run([*shlex.split(args.launcher), STAGES[stage].module, *line])
-        ended = "finished" if code == 0 else f"exit {code}"
-        failed += [name] if code else []
+        # A run that was ended from inside may have exit code 0, too.
+        is_finished = code == 0 and (folder / "grpo" / manifest.NAME).is_file()
+        ended = "finished" if is_finished else f"exit {code}"
+        failed += [] if is_finished else [name]
         rows.append(read_row(folder / "grpo", name, ended) | {"values": values})
         sweep_page.write(root, rows, title)
     sys.stdout.write((root / "table.md").read_text(encoding="utf-8"))

@@ -33,10 +33,12 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from pipeline import card, checkpoints, generation, manifest
 from pipeline.console import is_main_process, quiet_trackers, say
 from pipeline.errors import UserError, check_space
+from pipeline.memory import memory_fault
 from pipeline.transformers4 import write_old_names
 from stages import run_folder, trial
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.launch import FSDP, asked_engine, check_started
+from stages.out_of_memory import out_of_memory
 
 # Changing these keys does not start a new run.
 NOT_COMPARED = (
@@ -250,6 +252,8 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     except AlreadyTrainedError:
         pass
     except Exception as error:
+        if why := memory_fault(error):
+            raise out_of_memory(trainer, error, why) from error
         if type(error).__module__.startswith("wandb"):  # no key, no network
             raise UserError(f"report_to: wandb: {error}") from error
         if "probability tensor contains" not in str(error):  # torch, of a sample to be drawn

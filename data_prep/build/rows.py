@@ -35,7 +35,7 @@ from data_prep.sources import synthetic
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
 from data_prep.sources.thoughts import read_thought
-from pipeline.errors import UserError
+from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.rows import BadRow, Row, fetch_hub_file, load_hub, read_rows_and_faults
 
 EXCERPT = 1000  # characters of a row that its source drops
@@ -233,4 +233,4 @@ class Workers(AbstractContextManager):
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
             fault = "a worker process was killed, most likely out of memory"
-            raise UserError(f"num_workers: {fault}; set --num_workers 1") from error
+            raise OutOfMemoryError(f"num_workers: {fault}; set --num_workers 1") from error

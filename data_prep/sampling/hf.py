@@ -16,8 +16,9 @@ import transformers
 from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.checkpoints import base_and_adapter, load_tokenizer, loading
-from pipeline.errors import UserError
+from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.generation import read_repaired
+from pipeline.memory import memory_fault
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
 LOGLIKELIHOOD_BATCH = 8
@@ -171,11 +172,14 @@ class HfEngine:
                 seeds = [requests[i].seed for i in batch]
                 try:
                     found = self._complete([prompt_ids[i] for i in batch], seeds, settings)
-                except torch.cuda.OutOfMemoryError as error:
-                    raise UserError(
+                except (RuntimeError, MemoryError) as error:  # torch's are RuntimeErrors
+                    why = memory_fault(error)
+                    if not why:
+                        raise
+                    raise OutOfMemoryError(
                         f"batch_size: {self._batch_size} completions of up to "
-                        f"{settings.max_new_tokens} tokens do not fit the GPU; lower it, or set "
-                        "backend: vllm (finished completions are stored)"
+                        f"{settings.max_new_tokens} tokens do not fit the memory ({why}); lower "
+                        "it, or set backend: vllm (finished completions are stored)"
                     ) from error
                 yield from zip(batch, found, strict=True)
 

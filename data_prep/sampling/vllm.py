@@ -21,7 +21,8 @@ from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.checkpoints import base_and_adapter, load_tokenizer, read_json, tokenizer_path
 from pipeline.console import VLLM_ENVIRONMENT, UnfailingFile
-from pipeline.errors import UserError
+from pipeline.errors import OutOfMemoryError, UserError
+from pipeline.memory import memory_fault
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
 RANKS = {"r": int, "rank_pattern?": ({str: int}, None)}  # of an adapter_config.json
@@ -156,6 +157,10 @@ class VllmEngine:
             if isinstance(error, ValidationError):  # whose text would repeat all settings
                 first = error.errors()[0]
                 text = ": ".join([*map(str, first["loc"]), first["msg"]])
+            if why := memory_fault(error):
+                share = f"vllm_gpu_memory_utilization: {args.vllm_gpu_memory_utilization:g}"
+                remedy = "change it, or lower vllm_max_model_length"
+                raise OutOfMemoryError(f"{share}: out of memory ({why}); {remedy}") from error
             raise UserError(
                 f"backend: vllm refuses {checkpoint}: {' '.join(text.split())} (or set backend: hf)"
             ) from error

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch.distributed import DistError
 from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
 from pipeline.console import one_line, write_past_locks
-from pipeline.errors import LOST, LostError, UserError
+from pipeline.errors import LOST, LostError, OutOfMemoryError, UserError
+from pipeline.memory import memory_fault
+from stages.restarts import is_lost_peer
 
 REMEDY = "with it up again, the same command resumes from the last checkpoint"
 
@@ -33,6 +33,10 @@ class Watched(vllm_generation.VLLMGeneration):
         except ValueError as error:  # too little memory, a model that it does not know
             if self.mode == "server":
                 raise
+            if why := memory_fault(error):
+                share = f"vllm_gpu_memory_utilization: {self.gpu_memory_utilization:g}"
+                remedy = "change it, or lower vllm_max_model_length or max_completion_length"
+                raise OutOfMemoryError(f"{share}: out of memory ({why}); {remedy}") from error
             raise UserError(
                 f"use_vllm: vLLM does not start with {self.model.name_or_path} "
                 f"(vllm_gpu_memory_utilization: {self.gpu_memory_utilization:g}): "
@@ -90,7 +94,7 @@ class Watched(vllm_generation.VLLMGeneration):
 
     def _is_fault(self, error: Exception) -> bool:
         """Whether the engine failed: no other rank is gone, and memory not too small."""
-        if isinstance(error, DistError | torch.OutOfMemoryError) or "gloo" in str(error):
+        if memory_fault(error) or is_lost_peer(error):
             return False
         if self.mode == "server" and (isinstance(error, OSError) or type(error) is Exception):
             return True  # of TRL's client

@@ -36,6 +36,13 @@ if is_ours and not is_real:
     for flag in {"--run_dir", "--run"} & {*words}:
         folder = pathlib.Path(words[words.index(flag) + 1], stage)
         folder.mkdir(parents=True, exist_ok=True)
+        if (here / "killed").exists():
+            os.kill(os.getpid(), 9)
+        if stage == "sft" and (here / "unfinished").exists():
+            place = folder.with_name((here / "unfinished").read_text())
+            place.mkdir(exist_ok=True)
+            (place / "run.json").write_text(json.dumps({"started": time.time()}))
+            os._exit(0)
         sys.path.insert(0, os.getcwd())
         from pipeline import manifest
         sys.argv[1:] = words
@@ -100,6 +107,26 @@ def test_what_is_asked_for_starts_and_nothing_else(start, tmp_path, how):
         assert [[stage, force] for stage, _, force in started(tmp_path)] == expected, given
     assert start(how, "demo", FORCE="1").returncode == 0
     assert [[stage, force] for stage, _, force in started(tmp_path)] == [[s, "1"] for s in chain]
+
+
+@pytest.mark.parametrize("place", ["sft", "sft.next"])
+def test_exit_code_0_without_a_manifest_is_no_success(start, tmp_path, place):
+    """Whether the stage was never finished, or is to take the place of one that was."""
+    if place == "sft.next":
+        assert start("pipeline", "sft").returncode == 0
+        started(tmp_path)
+    (tmp_path / "unfinished").write_text(place)
+    done = start("pipeline", "grpo", "sft")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"/{place}: no manifest.json" in done.stderr
+    assert [stage for stage, *_ in started(tmp_path)][-1] == "sft"  # nothing comes after it
+
+
+def test_a_stage_that_is_killed_says_so(start, tmp_path):
+    (tmp_path / "killed").touch()
+    done = start("pipeline", "data")
+    assert done.returncode in (137, 71) and done.stderr.count("\n") == 1
+    assert "data_prep.build" in done.stderr and "SIGKILL" in done.stderr
 
 
 @HOW

@@ -13,7 +13,7 @@ PRODUCT = ("pipeline", "grading", "data_prep", "stages", "eval")
 # A package imports those that stand before it; within one the same holds, layer by layer.
 LAYERS: dict[str, list[tuple[str, ...]]] = {
     "pipeline": [
-        ("console", "values", "renamed", "stages", "venv", "faults"),
+        ("console", "memory", "values", "renamed", "stages", "venv", "faults"),
         ("errors", "names"),
         ("strict_yaml", "json_files", "paths", "consent"),
         ("lock", "settings", "manifest"),
@@ -26,7 +26,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "stages": [
         ("restarts", "removal"),
         ("launch", "run_folder", "own_code", "trainer.guards"),
-        ("arguments",),
+        ("arguments", "own_reward", "out_of_memory"),
         ("trainer.curriculum", "trainer.rollouts", "callbacks"),
         ("checks",),
         ("training",),

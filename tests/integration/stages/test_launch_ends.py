@@ -14,6 +14,7 @@ pytestmark = pytest.mark.integration
 SCRIPT = """
 import os, signal, sys, time
 from pipeline.errors import UserError, run_cli
+from stages.restarts import in_launch, note_for_launcher
 
 def main():
     rank, kind = os.environ["RANK"], sys.argv[1]
@@ -25,10 +26,16 @@ def main():
     if kind == "nohup" and rank == "0":
         os.kill(os.getppid(), signal.SIGHUP)
         time.sleep(1)
+    with open(f"{sys.argv[0]}.starts-{rank}", "a") as file:
+        file.write("x")
+    if kind.startswith("broken") and rank == "0":
+        if kind == "broken further" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+            note_for_launcher(checkpoint="checkpoint-8")
+        raise MemoryError if kind == "broken memory" else OverflowError("same")
     is_last = os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
     time.sleep(0 if kind in ("well", "nohup") or is_last else 60)
 
-run_cli(main)
+run_cli(in_launch(main))
 """
 LINE = "error: seed: 'x' must be a whole number\n"
 
@@ -51,7 +58,7 @@ def launch(*words):
         ("nohup", 0, ""),
         ("refused", 2, LINE),
         ("refused 1", 2, LINE),
-        ("killed 1", 137, "error: rank 1 was ended by SIGKILL\n"),
+        ("killed 1", 137, "error: rank 1 was ended by SIGKILL"),
         ("killed once", 0, "notice: rank 1 ended with SIGKILL; all processes start again"),
     ],
 )
@@ -68,4 +75,21 @@ def test_a_launch_ends_with_one_line(fork_server, tmp_path, kind, code, line):
         (found,), (log,) = fork_server.run(tmp_path / "launch", setup=(launch, *words))
     assert found == code, log
     (shown,) = log.splitlines(keepends=True) or [""]
-    assert shown.startswith(line) if code == 0 and line else shown == line
+    assert shown.startswith(line) if line and not line.endswith("\n") else shown == line
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "starts"),
+    [("broken", 1, 2), ("broken memory", 71, 2), ("broken further", 1, 3)],
+)
+def test_the_same_error_is_not_tried_again_without_a_new_checkpoint(
+    fork_server, tmp_path, kind, code, starts
+):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    words = ["--config_file", "configs/accelerate/cpu.yaml", "--num_processes", "2"]
+    words += [str(script), kind]
+    (found,), (log,) = fork_server.run(tmp_path / "launch", setup=(launch, *words))
+    assert found == code, log
+    assert len((tmp_path / "script.py.starts-0").read_text()) == starts, log
+    assert "the same error again" in log

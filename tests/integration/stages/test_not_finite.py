@@ -5,7 +5,7 @@ import importlib
 import pytest
 import torch
 
-from pipeline.errors import UserError
+from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.manifest import NAME
 from tests.integration.stages.stage_processes import steps_on_disk
 
@@ -36,6 +36,28 @@ def test_a_run_ends_at_the_step_and_keeps_its_last_checkpoint(
         run_stage(stage, **TINY)
     assert steps_on_disk(tmp_path / stage) == [1, 2]
     assert not (tmp_path / stage / NAME).exists()
+
+
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+def test_a_step_for_which_memory_is_not_enough(stage, run_stage, tmp_path, monkeypatch):
+    """A real error of torch: step, what to lower, checkpoint; a smaller batch resumes from it."""
+    module, _, name = TRAINERS[stage].rpartition(".")
+    trainer = getattr(importlib.import_module(module), name)
+    compute = trainer.compute_loss
+
+    def compute_loss(self, *args, **kwargs):
+        if self.state.global_step == 2:
+            torch.empty(2**50)
+        return compute(self, *args, **kwargs)
+
+    monkeypatch.setattr(trainer, "compute_loss", compute_loss)
+    with pytest.raises(OutOfMemoryError) as error:
+        run_stage(stage, **TINY)
+    line = str(error.value)
+    assert " at step 3 (" in line and "checkpoint-2 is whole" in line
+    assert "gradient_checkpointing: true" in line and "per_device_train_batch_size" in line
+    assert "gradient_accumulation_steps: 4" in line and error.value.exit_code == 71
+    assert steps_on_disk(tmp_path / stage) == [1, 2]
 
 
 @pytest.mark.parametrize("stage", ["sft", "grpo"])
