@@ -11,6 +11,7 @@ completions (as DAPO, arXiv:2503.14476). There is a KL term (k3) only where `bet
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from data_prep.sampling.problems import load_pass_counts
@@ -25,7 +26,7 @@ from stages.arguments import DEFAULTS, GRPO, GrpoArguments, keeps_old_logps
 from stages.checks import check_grpo
 from stages.checks.evaluation import LEAST_PROBLEMS, key_of
 from stages.launch import launched
-from stages.own_code import own_files
+from stages.own_code import blamed, own_files
 from stages.restarts import in_launch
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 
@@ -141,6 +142,19 @@ def build_trainer(
     )
 
 
+def blamed_curriculum(name: str, trainer: Any) -> AbstractContextManager:
+    """Turn what a curriculum of the user's own raises into one line; `name`: the recipe's key."""
+    from stages.own_reward import at_step
+
+    if ":" not in name:
+        return nullcontext()
+
+    def where() -> str:
+        return at_step(trainer.state.global_step, trainer.args.output_dir)
+
+    return blamed("curriculum", name, type(trainer.curriculum), where, is_all_own=False)
+
+
 def check_enough(path: str, rows: Rows, problems: Rows, dropped: dict[str, int], grpo: Any) -> None:
     """Refuse fewer problems than one generation batch needs."""
     needed = grpo.generation_batch_size // grpo.num_generations
@@ -236,7 +250,8 @@ def main() -> None:
         say(f"grpo: rollouts follow the recipe alone; {path} would have set {ignored}")
     if args.stochastic_rounding:
         use_stochastic_rounding(trainer)
-    training.train(trainer, "grpo", run.checkpoint)
+    with blamed_curriculum(args.curriculum, trainer):
+        training.train(trainer, "grpo", run.checkpoint)
     training.save(trainer)
 
     counts = {"problems": len(problems), "steps": trainer.state.global_step}

@@ -8,13 +8,17 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pipeline import consent
 from pipeline.errors import UserError
+from pipeline.memory import memory_fault
 from pipeline.settings import Settings
+from stages.restarts import is_lost_peer
 
 
 def check_own(settings: Settings, key: str, base: type | None = None) -> None:
@@ -46,7 +50,9 @@ def load_own(name: str, key: str, base: type | None = None) -> Callable[..., Any
         sys.path.append(folder)
     try:
         found = getattr(importlib.import_module(module_name), own_name)
-    except Exception as error:  # whatever the user's module raises
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's module raises, SystemExit too
         raise UserError(
             f"{key}: {name} cannot be loaded ({type(error).__name__}: {error}); write "
             f"{form}, the module importable from {folder}"
@@ -72,6 +78,58 @@ def check_constructor(name: str, key: str, found: type, base: type) -> None:
     except TypeError as error:
         call = f"{found.__name__}({', '.join(wanted)})"
         raise UserError(f"{key}: {name}: {error}; it is built as {call}") from error
+
+
+class BadResultError(Exception):
+    """The user's own code has returned what it must not; the text says what."""
+
+
+@contextmanager
+def blamed(
+    key: str, name: str, code: Any, where: Callable[[], str], is_all_own: bool = True
+) -> Iterator[None]:
+    """Turn whatever the user's own code raises inside into one line with its file and line.
+
+    `SystemExit` too: with code 0 the stage would look finished. Not Ctrl-C, a lost peer or a full
+    memory, which are no mistake of that code.
+
+    Args:
+        code: the function, or the class of the object, that is called inside.
+        where: gives the end of the line: step and last checkpoint.
+        is_all_own: nothing else runs inside; False: an error that did not go through the user's
+            file is raised as it is.
+    """
+    try:
+        yield
+    except (UserError, KeyboardInterrupt):
+        raise
+    except BadResultError as error:
+        place, _ = place_of(error, code)
+        raise UserError(f"{key}: {name} ({place}) {error}{where()}") from None
+    except BaseException as error:
+        place, is_inside = place_of(error, code)
+        is_ours = not (is_all_own or is_inside)
+        if is_ours or memory_fault(error) or is_lost_peer(error):
+            raise
+        fault = f"raised {type(error).__name__}: {error}"
+        raise UserError(f"{key}: {name} ({place}) {fault}{where()}") from error
+
+
+def place_of(error: BaseException, code: Any) -> tuple[str, bool]:
+    """The last line of the user's own file that an error went through, and whether it did.
+
+    Where it did not, the line where the code begins.
+    """
+    unwrapped = inspect.unwrap(code)
+    defined = unwrapped if inspect.isroutine(unwrapped) or isinstance(code, type) else type(code)
+    try:
+        file = str(inspect.getsourcefile(defined))
+        line = inspect.getsourcelines(defined)[1]
+    except (TypeError, OSError):  # it is built in
+        file, line = str(getattr(code, "__module__", code)), 0
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f"{file}, line {lines[-1] if lines else line}", bool(lines)
 
 
 def own_files(names: Sequence[str]) -> list[Path]:

@@ -19,7 +19,7 @@ from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishm
 from grading.extract import is_well_formed
 from grading.grade import VERDICTS, Golds, grade_rollouts
 from stages.arguments import REWARD_FUNCS
-from stages.own_code import load_own
+from stages.own_reward import own_reward
 
 if TYPE_CHECKING:
     from transformers import TrainerState
@@ -235,6 +235,6 @@ def build_rewards(
         "coin": Coin(config.seed, config.process_index),
     }
     return [
-        bind(REWARDS[name], bound) if name in REWARDS else load_own(name, "reward_funcs")
+        bind(REWARDS[name], bound) if name in REWARDS else own_reward(name, config)
         for name in args.reward_funcs
     ]

@@ -4,6 +4,8 @@ Every completion is processed as a generated one. It is rendered for its prompt 
 SFT. It ends at the first end-of-sequence token or the token limit, and is decoded as by an engine.
 """
 
+import asyncio
+import inspect
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
@@ -25,6 +27,7 @@ from grading.equivalence.compare import is_same_value
 from grading.grade import grade_rollouts
 from pipeline import manifest
 from pipeline.console import quiet_evaluation
+from pipeline.memory import memory_fault
 from pipeline.prompts import prefills_think, render_completion
 from stages.arguments import GRADED
 from stages.own_code import own_files
@@ -288,9 +291,12 @@ class Audit:
         earned = {}
         for (name, weight), function in zip(self._recipe.rewards, functions, strict=True):
             try:
-                earned[name] = [(weight or 1.0) * value for value in function(**batch)]
+                values = function(**batch)
+                if inspect.isawaitable(values):
+                    values = asyncio.run(values)
+                earned[name] = [(weight or 1.0) * (value or 0.0) for value in values]  # None is 0
             except Exception as error:  # a user's function; it may need a trainer
-                if name in (*GRADED, *SHAPING):
+                if name in (*GRADED, *SHAPING) or memory_fault(error):
                     raise
                 note = f"not audited: {name}: {type(error).__name__}: {error}"
                 if note not in self.notes:

@@ -25,7 +25,7 @@ import numpy as np
 
 from data_prep.sampling.problems import load_pass_counts
 from pipeline.errors import UserError
-from stages.own_code import load_own
+from stages.own_code import blamed, load_own
 
 if TYPE_CHECKING:
     from stages.arguments import GrpoArguments
@@ -119,6 +119,25 @@ class Curriculum:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take the values of `state_dict()` back; a resumed run calls it before the next batch."""
+
+
+def check_choice(name: str, problems: Any, count: int, num_problems: int) -> None:
+    """Refuse what a curriculum's method `name` has chosen: it is not `count` rows of the data."""
+    if not isinstance(problems, Sequence | np.ndarray):
+        fault = f"returned {type(problems).__name__}, not a list of numbers"
+    elif len(problems) != count:
+        fault = f"chose {len(problems)} problems, {count} are needed"
+    else:
+        bad = [one for one in problems if not _is_row(one, num_problems)]
+        if not bad:
+            return
+        fault = f"chose {bad[0]!r}; choose whole numbers from 0 to {num_problems - 1}"
+    raise UserError(f"curriculum: {name} {fault}")
+
+
+def _is_row(number: Any, num_problems: int) -> bool:
+    is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+    return is_whole and 0 <= number < num_problems
 
 
 class Refill(Curriculum):
@@ -430,7 +449,9 @@ def build_curriculum(
     if not args.follows_pass_rates():
         return None
     if ":" in args.curriculum:
-        return load_own(args.curriculum, "curriculum", Curriculum)(rows, num_generations, seed)
+        own = load_own(args.curriculum, "curriculum", Curriculum)
+        with blamed("curriculum", args.curriculum, own, str):
+            return own(rows, num_generations, seed)
     curriculum = PredictiveCurriculum(
         find_peers(rows),
         num_generations,

@@ -84,9 +84,34 @@ def save_generation_state(trainer: Any, folder: Path) -> None:
             "entropy": [trainer.entropy_coef, trainer._last_world_entropy],
             "num_completions": trainer.num_completions,
             "table": trainer._logs if is_inside and trainer.log_completions else {},
-            "extra": {name: part.state_dict() for name, part in trainer.extra_state.items()},
+            "extra": states_of(trainer.extra_state),
         }
         (folder / STATE_FILE).write_text(json.dumps(state, default=list), encoding="utf-8")
+
+
+def states_of(parts: dict[str, Any]) -> dict[str, Any]:
+    """The states of the trainer's further parts; refuses those that JSON does not keep."""
+    states = {name: part.state_dict() for name, part in parts.items()}
+    for name, state in states.items():
+        method = f"{name}: state_dict() of {type(parts[name]).__name__}"
+        try:
+            json.dumps(state, default=list)
+        except (TypeError, ValueError) as error:  # a tensor, a number of numpy
+            remedy = "use lists and plain numbers"
+            raise UserError(f"{method} is not of JSON's types ({error}); {remedy}") from error
+        if key := other_key(state):
+            raise UserError(f"{method} has the key {key}, which JSON makes text; use text")
+    return states
+
+
+def other_key(state: Any) -> str:
+    """A key that is no text, of any mapping in a state; empty where there is none."""
+    if isinstance(state, list | tuple):
+        return next(filter(None, map(other_key, state)), "")
+    if not isinstance(state, dict):
+        return ""
+    found = [repr(key) for key in state if not isinstance(key, str)]
+    return found[0] if found else other_key(list(state.values()))
 
 
 def load_generation_state(trainer: Any, folder: Path) -> None:

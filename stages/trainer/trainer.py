@@ -26,7 +26,7 @@ from pipeline.errors import UserError
 from stages.arguments import DEAD_GROUPS, GRADED
 from stages.rewards import BatchGrader
 from stages.trainer import resume, rollouts
-from stages.trainer.curriculum import Curriculum
+from stages.trainer.curriculum import Curriculum, check_choice
 from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
 from stages.trainer.guard_actions import GuardActions
 from stages.trainer.guards import GuardSettings
@@ -145,7 +145,8 @@ class MathGRPOTrainer(GRPOTrainer):
         return super().train(checkpoint, *args, **kwargs)
 
     def _check(self) -> None:
-        """Refuse keys that only the built trainer can check."""
+        """Refuse keys, and states to be saved, that only the built trainer can check."""
+        resume.states_of(self.extra_state)
         actions = self.guard_actions.actions.items() if self.guard_actions is not None else ()
         rollback = next((f"guard_{name}" for name, does in actions if does == "rollback"), "")
         if self.is_deepspeed_enabled and (self.max_mean_ratio is not None or rollback):
@@ -238,8 +239,20 @@ class MathGRPOTrainer(GRPOTrainer):
             return None
         num_groups = num_mine * self.accelerator.num_processes
         problems = self.curriculum.choose(num_groups)
-        if problems is not None and len(problems) != num_groups:
-            raise ValueError(f"curriculum: chose {len(problems)} problems, {num_groups} are needed")
+        if problems is not None:
+            name = f"{type(self.curriculum).__name__}.choose"
+            check_choice(name, problems, num_groups, len(self.train_dataset))
+        return problems
+
+    def _choose_again(self, groups: Groups) -> list[int] | None:
+        """The curriculum's problems for one more round; None or none: train on `groups`."""
+        problems = self.curriculum.next_round(groups)
+        if problems is None or not len(problems):
+            return None
+        size = self.accelerator.num_processes
+        count = math.ceil(len(problems) / size) * size
+        name = f"{type(self.curriculum).__name__}.next_round"
+        check_choice(name, problems, count, len(self.train_dataset))
         return problems
 
     def _rows(self, problems: list[int]) -> list[dict[str, Any]]:
@@ -313,7 +326,7 @@ class MathGRPOTrainer(GRPOTrainer):
                 groups = rollouts.merge_groups(rounds, places)
                 if len(rounds) > self.curriculum.max_rounds:
                     break
-                if not (problems := self.curriculum.next_round(groups)):
+                if not (problems := self._choose_again(groups)):
                     break
         finally:
             table, self._logs = self._logs, logs

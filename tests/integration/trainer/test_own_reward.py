@@ -10,6 +10,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
+from pipeline.errors import UserError
 from stages import grpo
 from tests.integration.fork_server import DIED
 from tests.integration.trainer.recorders import read_steps, record_batches
@@ -117,7 +118,61 @@ def test_what_none_means(run_stage, here, monkeypatch, is_alone):
         torch.testing.assert_close(group.cpu(), expected)
 
 
+FAULTY = """
+def score(completions, trainer_state, **columns):
+    if trainer_state.global_step < 2:
+        return [None if TEXT else float(number % 3) for number in range(len(completions))]
+    BODY
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("raise SystemExit(0)", "SystemExit"),
+        ("return [float('nan')] * len(completions)", "nan"),
+        ("return [float('inf')] + [0.0] * (len(completions) - 1)", "inf"),
+    ],
+)
+def test_a_fault_ends_the_run_at_its_step(run_stage, here, monkeypatch, body, found):
+    """With function, file, line, step and checkpoint; the bar stands a step that scored nothing."""
+    source = FAULTY.replace("TEXT", str(found == "nan")).replace("BODY", body)
+    Path("faulty.py").write_text(source)
+    monkeypatch.delitem(sys.modules, "faulty", raising=False)
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    keys = {"reward_funcs": ["faulty:score"], "reward_weights": [1.0]}
+    with pytest.raises(UserError) as error:
+        run_stage("grpo", **keys, save_steps=2, max_steps=4)
+    line = str(error.value)
+    assert line.startswith("reward_funcs: faulty:score (") and "faulty.py, line" in line
+    assert found in line and "at step 3;" in line and line.endswith("grpo/checkpoint-2")
+    assert not Path("grpo/manifest.json").exists()
+
+
 # Curricula
+
+
+CURRICULA = {
+    "raises": "def choose(self, count): raise SystemExit(0)",
+    "too few": "def choose(self, count): return [0]",
+    "no numbers": "def choose(self, count): return 'ab'[:count]",
+    "no row": "def choose(self, count): return [-1] * count",
+    "no JSON": "def state_dict(self): return {'weight': 1j}",
+    "keys of numbers": "def state_dict(self): return {'seen': [{7: 1}]}",
+    "observe": "def observe(self, problems, num_right, num_generations): self.seen[0] += 1",
+}
+
+
+@pytest.mark.parametrize("kind", CURRICULA)
+def test_so_does_a_fault_of_a_curriculum(run_stage, here, monkeypatch, kind):
+    head = "from stages.trainer import Curriculum\nclass Mine(Curriculum):\n    "
+    Path("own_order.py").write_text(head + CURRICULA[kind])
+    monkeypatch.delitem(sys.modules, "own_order", raising=False)
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    with pytest.raises(UserError, match=r"^curriculum: ") as error:
+        run_stage("grpo", curriculum="own_order:Mine", max_steps=1)
+    if kind in ("raises", "observe"):
+        assert "own_order.py, line 3) raised" in str(error.value)
 
 
 @pytest.mark.parametrize("is_typed", [False, True])

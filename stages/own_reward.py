@@ -1,0 +1,100 @@
+"""A reward function of the user's own as TRL gets it: it works on copies, its result is checked.
+
+The result is one number for each completion, or None ("not applicable", see `stages.rewards`). All
+else ends the run at its step with one line: an exception, `sys.exit`, another number of values,
+text, nested lists, NaN, infinity. TRL would train on some of them.
+"""
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from trl.trainer.utils import get_callable_name, is_async_callable
+
+from stages.own_code import BadResultError, blamed, load_own
+from stages.run_folder import last_checkpoint
+
+LARGEST = 1e18  # TRL squares rewards in float32
+
+
+def own_reward(name: str, config: Any) -> Callable[..., Any]:
+    """Load `module:function` and return it with its result checked; an async one stays async.
+
+    Args:
+        config: TRL's `GRPOConfig`, whose `output_dir` has the checkpoint that an error names.
+    """
+    function = load_own(name, "reward_funcs")
+
+    def where(batch: dict[str, Any]) -> str:
+        state = batch.get("trainer_state")  # the audit has none
+        if state is None:
+            return ""
+        return at_step(state.global_step, config.output_dir, "held_out" in batch)
+
+    def reward(**batch: Any) -> list[float | None]:
+        with blamed("reward_funcs", name, function, lambda: where(batch)):
+            found = function(**copied(batch))
+            return numbers_of(found, len(batch["completions"]))
+
+    async def async_reward(**batch: Any) -> list[float | None]:
+        with blamed("reward_funcs", name, function, lambda: where(batch)):
+            found = await function(**copied(batch))
+            return numbers_of(found, len(batch["completions"]))
+
+    chosen = async_reward if is_async_callable(function) else reward
+    chosen.__name__ = get_callable_name(function)  # by which TRL logs it
+    return chosen
+
+
+def copied(batch: dict[str, Any]) -> dict[str, Any]:
+    """The batch with copies of its lists: the next reward, the loss and the logs use them too."""
+    shared = ("completion_ids", "environments")
+    own = {
+        key: copy.deepcopy(value) if isinstance(value, list) and key not in shared else value
+        for key, value in batch.items()
+    }
+    if "completion_ids" in batch:  # flat and long
+        own["completion_ids"] = [list(ids) for ids in batch["completion_ids"]]
+    return own
+
+
+def numbers_of(found: Any, count: int) -> list[float | None]:
+    """The `count` numbers, or None, that a reward function has returned: of any iterable of them.
+
+    Raises:
+        BadResultError: it has returned something else.
+    """
+    if isinstance(found, str | bytes | dict) or not isinstance(found, Iterable):
+        raise BadResultError(f"returned {type(found).__name__}, not a list of numbers")
+    values = list(itertools.islice(found, count + 1))  # a generator may have no end
+    if len(values) != count:
+        number = len(values) if len(values) < count else f"more than {count}"
+        raise BadResultError(f"returned {number} values for {count} completions")
+    return [number_of(value, place) for place, value in enumerate(values)]
+
+
+def number_of(value: Any, place: int) -> float | None:
+    """One value of a result, such as one of numpy or torch, as a number; None stays."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        shown = f"{type(value).__name__} {str(value)[:40]!r}"
+        raise BadResultError(f"returned {shown} for completion {place}, not a number") from None
+    if not math.isfinite(number):
+        raise BadResultError(f"returned {number} for completion {place}; return a finite number")
+    if abs(number) > LARGEST:
+        raise BadResultError(f"returned {number:g} for completion {place}, above {LARGEST:g}")
+    return number
+
+
+def at_step(num_done: int, output_dir: str, is_evaluation: bool = False) -> str:
+    """The end of an error's line: the step, of which `num_done` are whole, and the checkpoint."""
+    when = f"in the evaluation at step {num_done}" if is_evaluation else f"at step {num_done + 1}"
+    return f" {when}; the last checkpoint is {last_checkpoint(Path(output_dir)) or 'none'}"

@@ -1,0 +1,133 @@
+"""A reward of the user's own: its result is checked, its inputs are copies, its errors one line."""
+
+import asyncio
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.errors import UserError
+from stages.rewards import build_rewards
+
+SOURCES = {
+    "raises": "raise KeyError('answers')",
+    "exits": "raise SystemExit(0)",
+    "cancels": "import asyncio; raise asyncio.CancelledError",
+    "too few": "return [1.0]",
+    "endless": "return iter(int, 1)",
+    "nothing": "return None",
+    "text": "return '10'",
+    "texts": "return ['1.0', '0.0']",
+    "a mapping": "return {0: 1.0, 1: 0.0}",
+    "nested": "return [[1.0, 0.0], [0.0, 1.0]]",
+    "a table": "import torch; return torch.zeros(2, 3)",
+    "NaN": "return [1.0, float('nan')]",
+    "all NaN": "import torch; return torch.full((2,), torch.nan)",
+    "infinite": "return [float('-inf'), 0.0]",
+    "too large": "return [1e30, 0.0]",
+    "larger still": "return [10**400, 0.0]",
+    "complex": "return [1j, 0.0]",
+    "late": "yield 1.0\n    raise ValueError('late')",
+}
+LINES = {"late": 4}
+
+
+@pytest.fixture
+def reward(tmp_path, monkeypatch):
+    """Build the reward whose body is given; the run has one checkpoint."""
+    checkpoint = tmp_path / "run" / "checkpoint-2"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text('{"global_step": 2}')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def build(body, prefix=""):
+        monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
+        __import__("importlib").invalidate_caches()
+        source = f"# mine\n{prefix}def score(completions, **batch):\n    {body}\n"
+        (tmp_path / "mine.py").write_text(source)
+        args = SimpleNamespace(reward_funcs=["mine:score"], final_number=False)
+        config = SimpleNamespace(output_dir=str(tmp_path / "run"), seed=0, process_index=0)
+        (found,) = build_rewards(args, config, think_prefilled=False)
+        return found
+
+    return build
+
+
+def batch(**columns):
+    completions = [[{"role": "assistant", "content": text}] for text in ("a", "b")]
+    state = SimpleNamespace(global_step=2)
+    return {
+        "completions": completions,
+        "trainer_state": state,
+        "completion_ids": [[1], [2]],
+    } | columns
+
+
+@pytest.mark.parametrize("prefix", ["", "async "])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_fault_is_one_line_with_function_file_line_step_and_checkpoint(reward, kind, prefix):
+    if kind == "late" and prefix:
+        return  # an async generator is no list either
+    call = reward(SOURCES[kind], prefix)
+    with pytest.raises(UserError) as found:
+        result = call(**batch())
+        asyncio.run(result)
+    message = str(found.value)
+    assert message.startswith("reward_funcs: mine:score ("), message
+    line = LINES.get(kind, 3 if kind in ("raises", "exits", "cancels") else 2)
+    assert f"mine.py, line {line})" in message
+    assert " at step 3; " in message and message.endswith("checkpoint-2")
+    assert found.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return [1, None]",
+        "return (1.0, None)",
+        "import torch; return [torch.tensor(1.0), None]",
+        "import numpy as np; return [np.float32(1), None]",
+        "return (None if number else True for number in range(2))",
+    ],
+)
+def test_numbers_of_any_library_are_taken_and_none_stays(reward, body):
+    assert reward(body)(**batch()) == [1.0, None]
+    assert reward("return [None] * 2")(**batch()) == [None, None]
+
+
+@pytest.mark.parametrize("values", [np.array([1.0, 0.5]), torch.tensor([1.0, 0.5])])
+def test_so_are_arrays(reward, values):
+    assert reward("return batch['own']")(**batch(own=values)) == [1.0, 0.5]
+
+
+def test_it_works_on_copies(reward):
+    body = "completions[0][0]['content'] = 'x'; batch['completion_ids'].clear(); "
+    body += "batch['answers'][0].append('x'); return [0.0, 0.0]"
+    given = batch(answers=[["1"], ["2"]])
+    before = batch(answers=[["1"], ["2"]])
+    reward(body)(**given)
+    assert all(given[key] == before[key] for key in ("completions", "completion_ids", "answers"))
+
+
+@pytest.mark.parametrize("error", ["MemoryError()", "RuntimeError('CUDA out of memory.')"])
+def test_a_full_memory_and_a_lost_peer_are_not_its_fault(reward, error):
+    with pytest.raises((MemoryError, RuntimeError)):
+        reward(f"raise {error}")(**batch())
+    with pytest.raises(RuntimeError):
+        reward("raise RuntimeError('gloo: Connection reset by peer')")(**batch())
+
+
+def test_ctrl_c_is_not_either(reward):
+    with pytest.raises(KeyboardInterrupt):
+        reward("raise KeyboardInterrupt")(**batch())
+
+
+def test_the_first_line_of_a_module_may_fail_too(reward, tmp_path, monkeypatch):
+    monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
+    (tmp_path / "mine.py").write_text("raise SystemExit(0)")
+    with pytest.raises(UserError, match="reward_funcs: mine:score cannot be loaded"):
+        from stages.own_code import load_own
+
+        load_own("mine:score", "reward_funcs")
