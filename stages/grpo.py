@@ -12,6 +12,7 @@ completions (as DAPO, arXiv:2503.14476). There is a KL term (k3) only where `bet
 import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from data_prep.sampling.problems import load_pass_counts
@@ -25,10 +26,12 @@ from pipeline.settings import parse
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, keeps_old_logps
 from stages.checks import check_grpo
 from stages.checks.evaluation import LEAST_PROBLEMS, key_of
+from stages.checks.logprobs import logprobs_mode, why_not_compared
 from stages.launch import launched
 from stages.own_code import blamed, own_files
 from stages.restarts import in_launch
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
+from stages.trainer.guards import GuardSettings
 
 Rows = list[dict[str, Any]]
 
@@ -102,6 +105,12 @@ def trainer_rows(rows: Sequence[dict]) -> Rows:
     return [{key: row[key] for key in COLUMNS} | {"question": question_of(row)} for row in rows]
 
 
+def guards_of(args: GrpoArguments, grpo: Any) -> GuardSettings:
+    """The recipe's guards, without that of alignment where there is nothing to compare."""
+    settings = args.guard_settings()
+    return replace(settings, alignment="off") if why_not_compared(grpo) else settings
+
+
 def build_trainer(
     problems: list[dict],
     args: GrpoArguments,
@@ -120,7 +129,7 @@ def build_trainer(
     if grpo.use_vllm:
         from stages.trainer.vllm import use_vllm
 
-        use_vllm(args.vllm_call_timeout)
+        use_vllm(args.vllm_call_timeout, logprobs_mode(grpo))
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
     held_out_rows = trainer_rows(held_out)
@@ -135,7 +144,7 @@ def build_trainer(
         curriculum=build_curriculum(problems, args, grpo.num_generations, grpo.seed),
         max_mean_ratio=args.max_mean_ratio,
         update_tokens=args.update_tokens,
-        guards=args.guard_settings(),
+        guards=guards_of(args, grpo),
         keeps_best=not args.validate_only,
         dead_groups=args.dead_groups,
         **training.trainer_kwargs(model, grpo),
@@ -192,6 +201,8 @@ def describe_start(
             f"{grpo.eval_steps:g} steps on {len(held_out)} validation problems of "
             f"{args.eval_file or args.train_file}"
         )
+    if (why := why_not_compared(grpo)) and args.guard_alignment != "off":
+        say(f"grpo: guard_alignment is off: {why}; set temperature: 1 to have it")
     # Without old log-probs the importance ratio is 1.
     if args.max_mean_ratio is not None and not keeps_old_logps(grpo, grpo.steps_per_generation):
         say(

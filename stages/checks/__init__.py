@@ -34,6 +34,7 @@ from stages.checks.evaluation import (
     check_sft_held_out,
 )
 from stages.checks.guards import check_rollback
+from stages.checks.logprobs import check_logprobs
 from stages.checks.loss import check_loss, check_scale
 from stages.checks.mappings import check_mappings
 from stages.checks.optimizer import check_optimizer, check_schedule
@@ -107,4 +108,5 @@ def check_grpo_keys(settings: Settings) -> None:
     check_optimizer(settings)
     check_schedule(settings)
     check_mappings(settings)
+    check_logprobs(settings)
     check_rewards(settings)

@@ -12,6 +12,7 @@ from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.settings import Settings
 from stages.arguments import keeps_old_logps, steps_per_generation
+from stages.checks.logprobs import logprobs_mode
 from stages.launch import is_installed
 
 SERVER_INFO = {  # what is read of vLLM's answer
@@ -22,7 +23,7 @@ SERVER_INFO = {  # what is read of vLLM's answer
 }
 SERVE = (
     "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out "
-    '--weight-transfer-config \'{"backend": "nccl"}\' --logprobs-mode processed_logprobs'
+    '--weight-transfer-config \'{"backend": "nccl"}\' --logprobs-mode '
 )
 
 
@@ -86,14 +87,15 @@ def check_server(settings: Settings) -> None:
     else:
         key = "vllm_server_host"
         url = f"http://{settings.vllm_server_host}:{settings.vllm_server_port}"
-    _wait_for_server(key, url, settings.vllm_server_timeout)
-    fault = _fault_of_server(url)
+    wanted = logprobs_mode(settings)
+    _wait_for_server(key, url, settings.vllm_server_timeout, f"{SERVE}{wanted}")
+    fault = _fault_of_server(url, wanted)
     if fault:
-        raise UserError(f"{key}: the server at {url} {fault}; start it with {SERVE}")
+        raise UserError(f"{key}: the server at {url} {fault}; start it with {SERVE}{wanted}")
 
 
-def _fault_of_server(url: str) -> str | None:
-    """Why a server cannot work with the trainer; None where it can."""
+def _fault_of_server(url: str, wanted: str) -> str | None:
+    """Why a server cannot work with the trainer, which wants such log-probs; None where it can."""
     try:
         with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=30) as answer:
             config = json_files.parse(answer.read(), SERVER_INFO, is_own=False)["vllm_config"]
@@ -102,12 +104,12 @@ def _fault_of_server(url: str) -> str | None:
     if (config.get("weight_transfer_config") or {}).get("backend") != "nccl":
         return "takes no weights by NCCL"
     mode = config["model_config"]["logprobs_mode"]
-    if mode != "processed_logprobs":
-        return f"gives {mode}, which biases the comparison with the trainer's log-probs"
+    if mode != wanted:
+        return f"gives {mode}, not {wanted}: it biases the comparison with the trainer's log-probs"
     return None
 
 
-def _wait_for_server(key: str, url: str, seconds: float) -> None:
+def _wait_for_server(key: str, url: str, seconds: float, command: str) -> None:
     """Ask for the server's health until it answers; a line on stderr says that this waits."""
     deadline, is_first = time.monotonic() + seconds, True
     while True:
@@ -118,7 +120,7 @@ def _wait_for_server(key: str, url: str, seconds: float) -> None:
             if isinstance(error, ValueError) or time.monotonic() >= deadline:
                 raise UserError(
                     f"{key}: no vLLM server answers at {url} within {seconds:g} s "
-                    f"(vllm_server_timeout): {error}; start one with {SERVE}"
+                    f"(vllm_server_timeout): {error}; start one with {command}"
                 ) from error
         if is_first:
             sys.stderr.write(f"waiting up to {seconds:g} s for the vLLM server at {url}\n")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipeline.settings import Settings
 from stages.arguments import steps_per_generation
+from stages.checks.logprobs import why_not_compared
 from stages.preflight.capacity import weight_bytes
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
@@ -50,6 +51,9 @@ def check_grpo(values: Settings, batch: int, processes: int) -> list[Finding]:
         f"whole groups in each process, optimizer steps from each: {steps / times:g}"
     )
     found = [Finding(OK, "grpo.yaml", text)]
+    if (why := why_not_compared(values)) and values.guard_alignment != "off":
+        text = f"guard_alignment is off: {why}"
+        found.append(Finding(WARNING, "grpo.yaml", text, "set temperature: 1 to have it"))
     have = count_rows(values.train_file)
     if have is not None and have < prompts:
         text = f"{have} problems, but one generation batch takes {prompts}"

@@ -8,7 +8,7 @@ it.
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from trl.generation import vllm_generation
@@ -17,6 +17,7 @@ from trl.trainer import grpo_trainer
 from pipeline.console import one_line, write_past_locks
 from pipeline.errors import LOST, LostError, OutOfMemoryError, UserError
 from pipeline.memory import memory_fault
+from stages.checks.logprobs import PROCESSED
 from stages.restarts import is_lost_peer
 
 REMEDY = "with it up again, the same command resumes from the last checkpoint"
@@ -26,10 +27,12 @@ class Watched(vllm_generation.VLLMGeneration):
     """TRL's `VLLMGeneration`, each of whose calls ends: in time, or with one line and code 75."""
 
     seconds = 1200.0  # for one call
+    logprobs_mode = PROCESSED  # TRL's own
 
     def _init_vllm(self) -> None:
         try:
-            super()._init_vllm()
+            with asking_for(self.logprobs_mode) if self.mode == "colocate" else nullcontext():
+                super()._init_vllm()
         except ValueError as error:  # too little memory, a model that it does not know
             if self.mode == "server":
                 raise
@@ -113,7 +116,18 @@ class Watched(vllm_generation.VLLMGeneration):
         return f"vllm_server_host: the vLLM server at {url}"
 
 
-def use_vllm(seconds: float) -> None:
+@contextmanager
+def asking_for(logprobs_mode: str) -> Iterator[None]:
+    """Let TRL build its engine with other log-probs than "processed", its only choice."""
+    build = vllm_generation.LLM
+    vllm_generation.LLM = lambda **given: build(**given | {"logprobs_mode": logprobs_mode})
+    try:
+        yield
+    finally:
+        vllm_generation.LLM = build
+
+
+def use_vllm(seconds: float, logprobs_mode: str = PROCESSED) -> None:
     """Let GRPO trainers built from now on have a watched vLLM; one call may take `seconds`."""
-    Watched.seconds = seconds
+    Watched.seconds, Watched.logprobs_mode = seconds, logprobs_mode
     grpo_trainer.VLLMGeneration = Watched

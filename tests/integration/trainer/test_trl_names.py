@@ -42,6 +42,22 @@ PINNED = {
 }  # fmt: skip
 
 
+def test_trl_builds_its_engine_with_one_kind_of_log_probs(monkeypatch):
+    """`asking_for` puts another in the place of these words; there is no key for it."""
+    from trl.generation import vllm_generation
+
+    from stages.trainer.vllm import asking_for
+
+    source = inspect.getsource(VLLMGeneration._init_vllm)
+    assert "self.llm = LLM(" in source and 'logprobs_mode="processed_logprobs"' in source
+    build = dict
+    monkeypatch.setattr(vllm_generation, "LLM", build, raising=False)
+    with asking_for("raw_logprobs"):
+        made = vllm_generation.LLM(model="m", logprobs_mode="processed_logprobs")
+    assert made == {"model": "m", "logprobs_mode": "raw_logprobs"}
+    assert vllm_generation.LLM is build
+
+
 def names_in(tree, only_self):
     """Methods and attributes of Python source; with `only_self` the attributes of `self` alone."""
     found = set()

@@ -283,6 +283,35 @@ def test_a_start_of_a_server_has_a_name():
     assert first["instance_id"] != second["instance_id"]
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"top_p": 0.8, "top_k": 20},
+        {"min_p": 0.2},
+        {"repetition_penalty": 1.3},
+        {"generation_kwargs": {"presence_penalty": 1.0}},
+    ],
+    ids=lambda keys: next(iter(keys)),
+)
+def test_keys_that_change_what_is_sampled_are_no_mismatch(train, keys):
+    """The log-probs are those from before them, so the correction is 1 as well."""
+    folder, batches = train(**keys, max_steps=2)
+    alignment = [log["guard/alignment"] for log in read_logs(folder)]
+    assert len(alignment) == 2 and all(1 <= value < 1.0001 for value in alignment)
+    assert not read_events(folder)
+    for batch in batches:
+        ratio = batch["importance_sampling_ratio"]
+        torch.testing.assert_close(ratio, torch.ones_like(ratio), atol=1e-3, rtol=0)
+
+
+def test_at_another_temperature_they_cannot_be_compared(train, capsys):
+    keys = {"top_p": 0.8, "temperature": 0.7, "vllm_importance_sampling_mode": "token_truncate"}
+    folder, batches = train(**keys, max_steps=2)
+    assert not any("guard/alignment" in log for log in read_logs(folder))
+    assert "guard_alignment is off" in capsys.readouterr().out
+    assert batches[0]["importance_sampling_ratio"].mean() < 0.99
+
+
 def test_what_a_server_says_and_how_it_is_started():
     from trl.generation.vllm_client import VLLMClient
     from trl.scripts.vllm_serve import ScriptArguments, build_command

@@ -1,0 +1,85 @@
+"""Which log-probs vLLM gives the trainer, where keys change the distribution it samples from.
+
+TRL asks vLLM for "processed" log-probs: after temperature, penalties and truncation. Its importance
+sampling correction and `guard_alignment` compare them with the trainer's, which know only the
+temperature. A token that top_p keeps has a log-prob higher by -log(kept mass): a healthy engine
+looks like a wrong one, and the correction multiplies the loss by the kept mass of every token.
+
+vLLM's "raw" log-probs are before all of it, temperature too. So they serve where that is 1.
+"""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from pipeline.errors import UserError
+
+PROCESSED, RAW = "processed_logprobs", "raw_logprobs"
+NEUTRAL: dict[str, tuple[Any, ...]] = {  # values with which a key leaves the distribution as it is
+    "top_p": (None, 1, 1.0),
+    "top_k": (None, 0, -1),
+    "min_p": (None, 0, 0.0),
+    "repetition_penalty": (None, 1, 1.0),
+    "presence_penalty": (None, 0, 0.0),
+    "frequency_penalty": (None, 0, 0.0),
+    "min_tokens": (None, 0),
+    "logit_bias": (None, {}),
+    "bad_words": (None, []),
+    "allowed_token_ids": (None,),
+    "structured_outputs": (None,),
+    "vllm_structured_outputs_regex": (None,),
+}
+
+
+def generation_kwargs(settings: Any) -> dict[str, Any]:
+    """The key of this name as a mapping; on the command line it is JSON."""
+    value = settings.generation_kwargs
+    with suppress(ValueError, TypeError):  # another check refuses it
+        value = json.loads(value)
+    return value if isinstance(value, dict) else {}
+
+
+def shaping_keys(settings: Any) -> list[str]:
+    """Keys by which vLLM samples from another distribution than the model's at its temperature."""
+    more, found = generation_kwargs(settings), []
+    for key, neutral in NEUTRAL.items():
+        if key in more:
+            if more[key] not in neutral:
+                found.append(f"generation_kwargs: {key}")
+        elif getattr(settings, key, None) not in neutral:
+            found.append(key)
+    return found
+
+
+def logprobs_mode(settings: Any) -> str:
+    """Which of vLLM's log-probs a recipe needs, for its engine or its server."""
+    is_raw = bool(shaping_keys(settings)) and settings.temperature == 1
+    return RAW if is_raw else PROCESSED
+
+
+def why_not_compared(settings: Any) -> str:
+    """Why vLLM's log-probs cannot be compared with the trainer's; empty where they can."""
+    if not settings.use_vllm:
+        return ""
+    keys = shaping_keys(settings)
+    if not keys or logprobs_mode(settings) == RAW:
+        return ""
+    names = " and ".join(keys)
+    return f"with temperature: {settings.temperature:g} vLLM's log-probs are those after {names}"
+
+
+def check_logprobs(settings: Any) -> None:
+    """Refuse a temperature that only vLLM has, and a correction that would erase the loss."""
+    given = generation_kwargs(settings).get("temperature")
+    if given is not None and given != settings.temperature:
+        raise UserError(
+            f"generation_kwargs: temperature {given} is not that of the trainer's log-probs, "
+            f"{settings.temperature:g}; set temperature instead"
+        )
+    why, mode = why_not_compared(settings), settings.vllm_importance_sampling_mode or ""
+    if why and settings.vllm_importance_sampling_correction and mode.startswith("sequence"):
+        raise UserError(
+            f"vllm_importance_sampling_mode: {mode} multiplies the loss of a completion by the "
+            f"kept mass of all its tokens, nearly 0: {why}; set temperature: 1, where they are "
+            "before it, or vllm_importance_sampling_mode: token_truncate"
+        )
