@@ -72,9 +72,9 @@ def check_checkpoint(path: str | None, key: str, template: str | None = None) ->
         check_weights(Path(folder), key)
         weights.check_files(Path(folder), key, config)
     if not is_hub_id(tokenizer_path(path)):
-        check_tokenizer(Path(tokenizer_path(path)), key, template)
         text = template_text(Path(tokenizer_path(path)), template)
         weights.check_token_ids(Path(tokenizer_path(path)), key, config, text)
+        check_tokenizer(Path(tokenizer_path(path)), key, template)
 
 
 def check_weights(folder: Path, key: str) -> None:

@@ -1,4 +1,4 @@
-"""Where a stage may write: a folder of its own, which can be moved, set aside and made anew."""
+"""Where a stage may write: a folder of its own, which can be moved, set aside and made from scratch."""
 
 from pathlib import Path
 from typing import Any

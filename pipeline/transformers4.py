@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline import manifest
+from pipeline import json_files, manifest
 
 OLDEST = "4.57"
 # Model types whose logits were found equal in both versions (tests/integration/test_older.py).
@@ -48,7 +48,7 @@ def write_old_names(folder: Path, tokenizer: Any) -> None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text(encoding="utf-8"))
+    return json_files.read(file, {str: object}, "copy the file again", is_own=False)
 
 
 def _write(file: Path, config: dict[str, Any]) -> None:

@@ -12,9 +12,12 @@ WITH_MODELS = (
     "eval.audit.parsers",
     "eval.harness.cached_lm",
     "stages.callbacks",
+    "stages.own_reward",
     "stages.rewards",
+    "stages.sft_rows",
     "stages.trainer.",
     "stages.training",
+    "stages.trial",
 )
 LIGHT_ALL_THE_SAME = ("stages.trainer.curriculum", "stages.trainer.guards")
 # The light modules use them. Only the worker of the grader imports math-verify.

@@ -16,7 +16,8 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("console", "memory", "values", "renamed", "stages", "venv", "faults"),
         ("errors", "names"),
         ("strict_yaml", "json_files", "paths", "consent"),
-        ("lock", "settings", "manifest"),
+        ("lock", "settings", "manifest", "folders"),
+        ("weights", "generation", "transformers4"),
         ("prompts", "checkpoints", "rows", "card"),
         ("variables", "freshness", "commands", "clean"),
         ("__main__",),
@@ -28,7 +29,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("launch", "run_folder", "own_code", "trainer.guards"),
         ("arguments", "own_reward", "out_of_memory"),
         ("trainer.curriculum", "trainer.rollouts", "callbacks"),
-        ("checks",),
+        ("checks", "trial", "sft_rows"),
         ("training",),
         ("rewards",),
         ("trainer",),
@@ -50,7 +51,10 @@ HOMES = {
     "load a tokenizer": (
         "pipeline/checkpoints.py",
         r"AutoTokenizer|PreTrainedTokenizerFast|\w*Tokenizer\.from_\w+",
-        {"benchmarks/throughput_runs.py": "builds one, loads none"},
+        {
+            "benchmarks/throughput_runs.py": "builds one, loads none",
+            "pipeline/transformers4.py": "writes a class's name, loads none",
+        },
     ),
     "write a whole file": (
         "pipeline/manifest.py",
@@ -58,6 +62,7 @@ HOMES = {
         {
             "stages/removal.py": "gives what a run cannot use a name of its own",
             "stages/run_folder.py": "puts a whole run's folder in place",
+            "stages/sft_rows.py": "puts a folder of token ids in place",
             "stages/trainer/resume.py": "renames the state of abandoned checkpoints",
             "stages/trainer/evaluation.py": "puts the best checkpoint's folder in place",
         },

@@ -76,7 +76,10 @@ def upload(tmp_path, monkeypatch):
     make_run(tmp_path)
     for name in [*MODEL, *NOT_SENT, *(f"best/{name}" for name in MODEL)]:
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("" if name == "events.jsonl" else f"{name} {TOKEN[::-1]}")
+        content = f"{name} {TOKEN[::-1]}"
+        if name.endswith(".json"):
+            content = json.dumps({"content": content})
+        (folder / name).write_text("" if name == "events.jsonl" else content)
     made = manifest.read(folder)
     made["files"] = {
         name: manifest.sha256(folder / name) for name in [*MODEL, *(f"best/{m}" for m in MODEL)]

@@ -18,7 +18,12 @@ WEIGHTS = {
 }
 INDEX = {"weight_map": dict.fromkeys(WEIGHTS, "model.safetensors")}
 TOKENS = {
-    "added_tokens": [{"id": 7, "content": "<end>"}, {"id": 9, "content": "<turn>"}],
+    "added_tokens": [{"id": 7, "content": "<end>"}],
+    "model": {"vocab": {"a": 0}},
+}
+# More tokens than rows.
+LARGER = {
+    "added_tokens": [*TOKENS["added_tokens"], {"id": 9, "content": "<turn>"}],
     "model": {"vocab": {"a": 0, "b": 8}},
 }
 
@@ -68,7 +73,8 @@ def test_an_index_must_name_weights_that_are_there(tmp_path):
     ],
 )
 def test_a_token_without_a_row_is_refused(tmp_path, tokenizer_config, place):
-    assert f": {place}: " in named(tmp_path, tokenizer_config=tokenizer_config)
+    found = named(tmp_path, tokenizer=LARGER, tokenizer_config=tokenizer_config)
+    assert f": {place}: " in found
 
 
 def test_padding_beyond_the_embedding_is_refused(tmp_path):
