@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -187,17 +187,19 @@ def note_folder(folder: Path, needed: float = 0) -> None:
     _needed[folder] = needed
 
 
-def check_space(folder: str, needed: float, what: str, kept: Sequence[str] = ()) -> None:
+def check_space(
+    folder: str, needed: float, what: str, find_kept: Callable[[], list[str]] = list
+) -> None:
     """Refuse a folder whose disk has less than `needed` bytes free for `what`.
 
     Args:
-        kept: lines on files that the user may remove.
+        find_kept: finds lines on files that the user may remove.
     """
     note_folder(Path(folder), needed)
     free = shutil.disk_usage(folder).free
     if free < needed:
         fault = f"{what} needs {size(needed)}, its disk has {size(free)} free"
-        remedy = "; ".join(["free some space, or choose another output_dir", *kept])
+        remedy = "; ".join(["free some space, or choose another output_dir", *find_kept()])
         raise UserError(f"{folder}: {fault}; {remedy}")
 
 

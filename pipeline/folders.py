@@ -1,4 +1,4 @@
-"""Where a stage may write: a folder of its own, which can be moved, set aside and made from scratch."""
+"""Where a stage may write: a folder of its own, which can be moved, set aside and made again."""
 
 from pathlib import Path
 from typing import Any

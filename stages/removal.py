@@ -22,7 +22,7 @@ DAMAGED, FOREIGN, EARLIER = "damaged", "foreign", "earlier"
 ASIDE = re.compile(rf"({DAMAGED}|{FOREIGN}|{EARLIER})-\d+-.+", re.ASCII)
 # What a start leaves that has neither a checkpoint nor a result.
 LOGS = (
-    *("run.json", "run.json.partial"),
+    *("run.json", "run.json.partial", "events.jsonl", "prompt_components.npy"),
     *("runs/**/events.out.tfevents.*", "completions/completions_*.parquet"),
 )
 

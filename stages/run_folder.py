@@ -28,8 +28,9 @@ from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
 
 RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
 SEAL, STATE = "files.json", "trainer_state.json"
-# The best model of a GRPO run, with its names while another takes its place.
-BEST = ("best", "best.partial", "best.replaced")
+# What GRPO reads of its own run: the best model, with its names while another takes its place, and
+# what the guards did.
+OF_ONE_START = ("best", "best.partial", "best.replaced", "events.jsonl")
 RUN_SHAPE: json_files.Shape = {
     "config": {
         "per_device_train_batch_size?": int,
@@ -111,7 +112,7 @@ def is_free(folder: Path, run: Mapping[str, Any]) -> bool:
         return True
     if (folder / manifest.NAME).exists() or difference(read_run(folder), run):
         return False
-    for name in BEST:
+    for name in OF_ONE_START:
         if os.path.lexists(folder / name):
             why = "is of an earlier start, and this one begins from scratch"
             removal.set_aside(folder / name, removal.EARLIER, why)

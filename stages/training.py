@@ -246,7 +246,8 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     is_last_alone = args.save_strategy == "no"
     what = "the model" if is_last_alone else "one more checkpoint"
     needed = checkpoint_bytes(trainer.model, is_last_alone)
-    check_space(args.output_dir, needed, what, run_folder.describe_kept(args.output_dir))
+    find_kept = functools.partial(run_folder.describe_kept, args.output_dir)
+    check_space(args.output_dir, needed, what, find_kept)
     try:
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
     except AlreadyTrainedError:

@@ -1,5 +1,6 @@
 """Nothing that may hold weights, and no file of the user, is removed without being asked."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from pipeline import clean, errors
 from stages import run_folder
-from stages.trainer import evaluation
+from stages.trainer import evaluation, guard_actions
 from tests.unit.stages.test_training import (
     CONFIG,
     INPUTS,
@@ -92,8 +93,8 @@ def test_the_only_checkpoint_is_kept_until_the_user_frees_it(folder, capsys, fau
         assert (aside / "model.safetensors").is_file()
         assert (aside / "notes.txt").read_text() == f"{number}"
     with pytest.raises(errors.UserError, match=f"rm -r .*{fault}-1-checkpoint-4"):
-        kept = run_folder.describe_kept(folder)
-        errors.check_space(str(folder), 1e30, "one more checkpoint", kept)
+        find_kept = functools.partial(run_folder.describe_kept, folder)
+        errors.check_space(str(folder), 1e30, "one more checkpoint", find_kept)
 
 
 @pytest.mark.parametrize("change", ["none", "damaged", "other run", "forced", "no run file"])
@@ -235,8 +236,9 @@ def test_the_best_model_of_an_earlier_start_is_neither_lost_nor_taken_for_this_o
     best = folder / "best"
     best.mkdir()
     (best / "best.json").write_text('{"step": 4, "value": 1}')
+    (folder / guard_actions.EVENTS).write_text('{"action": "rollback"}')
     prepare(folder)
-    assert evaluation.read_best(folder) is None
+    assert evaluation.read_best(folder) is None and not (folder / guard_actions.EVENTS).exists()
     assert (folder / "earlier-1-best" / "best.json").is_file()
 
 
