@@ -149,7 +149,7 @@ def start_run(folder: str, identity: dict[str, Any]) -> run_folder.Start:
     if start.checkpoint:
         say(f"resuming from {start.checkpoint}")
         name = run_folder.read_run(Path(start.work)).get("run_name") or name
-    if start.work != folder:
+    if start.work != start.folder:
         say(f"training in {start.work}; {folder} keeps its run until this one has finished")
     start = start._replace(started=manifest.start(start.work))
     made = {"started": start.started, "run_name": name}
