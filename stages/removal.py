@@ -19,7 +19,7 @@ from pipeline.errors import size
 CHECKPOINT = re.compile(r"checkpoint-(0|[1-9]\d*)", re.ASCII)
 # Before the number and the name of what was set aside, such as `damaged-1-checkpoint-8`.
 DAMAGED, FOREIGN, EARLIER = "damaged", "foreign", "earlier"
-ASIDE = re.compile(rf"({DAMAGED}|{FOREIGN}|{EARLIER})-\d+-.+", re.ASCII)
+ASIDE = re.compile(rf"({DAMAGED}|{FOREIGN}|{EARLIER})-(\d+-.+|checkpoint-\d+)", re.ASCII)
 # What a start leaves that has neither a checkpoint nor a result.
 LOGS = (
     *("run.json", "run.json.partial", "events.jsonl", "prompt_components.npy"),

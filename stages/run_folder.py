@@ -73,8 +73,7 @@ class Start(NamedTuple):
 
 def choose(folder: Path, run: dict[str, Any]) -> Start:
     """Find where a run (its `run.json`) trains; moves folders, so call it from one process only."""
-    if folder.is_symlink():
-        folder = folder.resolve()  # the folders beside it are on the disk that it names
+    folder = behind_link(folder)
     following = folder.with_name(f"{folder.name}.next")
     for one in (folder, following):  # never move or remove what is not ours
         files = [*one.iterdir()] if one.exists() else []
@@ -104,6 +103,11 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
             return Start(str(folder), str(place))
     make_room(following)
     return Start(str(folder), str(following))
+
+
+def behind_link(folder: Path) -> Path:
+    """What a run's folder names if it is a link: other runs are beside that, on the same disk."""
+    return folder.resolve() if folder.is_symlink() else folder
 
 
 def is_free(folder: Path, run: Mapping[str, Any]) -> bool:
@@ -156,7 +160,7 @@ def put_in_place(work: Path, folder: Path) -> None:
 
 def describe_kept(folder: str | Path) -> list[str]:
     """Lines on the superseded runs, and on what was set aside, with the command that frees them."""
-    place = Path(folder)
+    place = behind_link(Path(folder))
     place = place.with_name(place.name.removesuffix(".next"))
     following = place.with_name(f"{place.name}.next")
     aside = [*removal.listed_aside(place), *removal.listed_aside(following)]
