@@ -1,4 +1,4 @@
-"""Where a stage may write: a folder of its own, which can be moved, set aside and made again."""
+"""Where a stage may write: only to a folder of its own, as runs are moved and set aside."""
 
 from pathlib import Path
 from typing import Any

@@ -181,10 +181,12 @@ def check_trackers(settings: Settings) -> None:
 
 def check_packages(settings: Settings) -> None:
     """Refuse what needs a package that is not installed."""
-    attention = (settings.attn_implementation or "").removeprefix("paged|")
+    attention = settings.attn_implementation or ""
     is_of_hub = "/" in attention  # kernels-community/flash-attn2
     needed = [("attn_implementation", ("kernels",) if is_of_hub else PACKAGES.get(attention))]
     needed += [("report_to", PACKAGES[name]) for name in TRACKERS if name in settings.report_to]
+    if settings.get("cache_implementation") == "quantized":
+        needed.append(("cache_implementation", ("optimum-quanto",)))
     optimizer = OPTIMIZERS.get(optimizer_of(settings))
     needed += [("optim", (name,)) for name in (optimizer.packages if optimizer else ())]
     needed += [(key, PACKAGES[key]) for key in PACKAGES.keys() & settings.keys() if settings[key]]
@@ -197,7 +199,14 @@ def check_packages(settings: Settings) -> None:
 
 
 def check_device(settings: Settings) -> None:
-    """Refuse on a CPU what only a GPU can do: there it fails late, or does nothing."""
+    """Refuse on a CPU what only a GPU can do, where it fails late or does nothing.
+
+    Also attention that only generates: without its cache it has no mask.
+    """
+    attention = settings.attn_implementation or ""
+    if attention.startswith("paged|"):
+        inner = attention.removeprefix("paged|")
+        raise UserError(f"attn_implementation: {attention} cannot train; use {inner}")
     if not settings.use_cpu:
         return
     for key in NEED_GPU:
@@ -206,7 +215,6 @@ def check_device(settings: Settings) -> None:
                 f"{key}: {settings[key]} needs a GPU, and use_cpu is true; remove {key}, or "
                 "set it to false"
             )
-    attention = (settings.attn_implementation or "").removeprefix("paged|")
     if attention in PACKAGES:
         raise UserError(
             f"attn_implementation: {attention} needs a GPU, and use_cpu is true; use sdpa"

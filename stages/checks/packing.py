@@ -25,11 +25,6 @@ def check_packing(settings: Settings) -> None:
             "packing_strategy: wrapped cuts rows wherever a packed row is full, and they see each "
             "other; use bfd"
         )
-    if (settings.attn_implementation or "").startswith("paged|"):
-        raise UserError(
-            f"attn_implementation: {settings.attn_implementation} has no mask, so packed rows "
-            "would see each other; use sdpa or flash_attention_2"
-        )
 
 
 def check_packed_model(settings: Settings) -> None:

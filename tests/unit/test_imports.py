@@ -15,8 +15,8 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "pipeline": [
         ("console", "memory", "values", "renamed", "stages", "venv", "faults"),
         ("errors", "names"),
-        ("strict_yaml", "json_files", "paths", "consent"),
-        ("lock", "settings", "manifest", "folders"),
+        ("strict_yaml", "json_files", "paths", "consent", "folders"),
+        ("lock", "settings", "manifest"),
         ("weights", "generation", "transformers4"),
         ("prompts", "checkpoints", "rows", "card"),
         ("variables", "freshness", "commands", "clean"),
