@@ -31,7 +31,7 @@ MODEL_FILES = (
     "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
 _TEXTS, _OPTIONAL = {str: str}, (str, None)
-_ROWS = {"rows_in?": int, "rows_out?": int, "dropped?": {str: int}}
+_ROWS = {"rows_in?": int, "rows_out?": int, "dropped?": {str: object}}
 # What later stages, report and card read.
 SHAPE: json_files.Shape = {
     "stage": str,

@@ -13,6 +13,7 @@ shows completions (`eval.report.browse`); `report.json` with every number; and, 
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from eval.harness.settings import EvalArguments, split_checkpoints
 from eval.report import browse, numbers, page, plots, render
@@ -50,10 +51,7 @@ def main() -> None:
     report["curves"] = {
         name: {panel.title: panel.lines for panel in found} for name, found in panels.items()
     }
-    control = Path(args.output_dir).parent / "control/seeds.json"
-    report["control"] = None
-    if control.is_file():
-        report["control"] = json_files.read(control, SEEDS, "run `make control` again")
+    report["control"] = read_control(Path(args.output_dir).parent / "control/seeds.json")
     folder = Path(args.report_dir)
     page.finish(report, [*checkpoints], panels, f"{folder}/report")
     browse.write(folder / browse.PAGE, browse.find_files(Path(args.output_dir).parent), title)
@@ -102,6 +100,13 @@ def read_stages(output_dir: str, evaluated: dict, checkpoints: dict[str, str]) -
         stages[name] = found
     stages.setdefault("difficulty", others["difficulty"])
     return {name: value for name, value in stages.items() if value}
+
+
+def read_control(file: Path) -> dict[str, Any] | None:
+    """What `make control` left; None where there is nothing."""
+    if not file.is_file():
+        return None
+    return json_files.read(file, SEEDS, "run `make control` again")
 
 
 def read_curves(checkpoints: dict[str, str]) -> dict[str, list[plots.Panel]]:

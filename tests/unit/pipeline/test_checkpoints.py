@@ -64,7 +64,7 @@ BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
     [
         ({}, None, None),
         ({"config.json": "{"}, None, r"config\.json cannot be read"),
-        ({"config.json": "[1]"}, None, r"config\.json is not a JSON object"),
+        ({"config.json": "[1]"}, None, r"config\.json cannot be read .*mapping"),
         ({"model.safetensors": None}, None, "holds no weights"),
         ({"model.safetensors": POINTER}, None, "git lfs pull"),
         ({"model.safetensors": NO_TENSORS[:-1]}, None, "cut off"),

@@ -147,14 +147,14 @@ def test_two_keys_are_a_grid_and_a_picture(tmp_path):
 
 def test_the_report_shows_the_control_where_it_is(tmp_path):
     file = tmp_path / "seeds.json"
-    assert report.read_left(file, "`make control`") is None and plots.draw_control({}) == []
+    assert report.read_control(file) is None and plots.draw_control({}) == []
     sweep_page.write(tmp_path, rows_of("seed=0", "beta=1,0", last=lambda run: 0.5), "One seed")
-    plots.draw_control(report.read_left(file, "`make control`")["curves"])
+    plots.draw_control(report.read_control(file)["curves"])
     rows = rows_of("seed=0,1", "rewards=own,random", last=lambda run: 0.5)
     sweep_page.write(tmp_path, rows, "Control")
-    found = report.read_left(file, "`make control`")
+    found = report.read_control(file)
     assert "rewards=random" in plots.draw_control(found["curves"])[0]
     assert found["rows"][0][0] == "rewards=own" and len(found["header"]) == len(found["rows"][0])
     file.write_text("{")
     with pytest.raises(UserError, match="run `make control` again"):
-        report.read_left(file, "`make control`")
+        report.read_control(file)

@@ -109,12 +109,17 @@ def test_an_epoch_is_the_same_however_often_and_whatever_came_before():
     assert list(EpochSampler(build(seed=8), lambda: 0)) != orders[0]
 
 
+SAVED = {"step": 1, "num_buffers": 0, "metrics": {}, "entropy": [0.0, 0.0], "num_completions": 2}
+SAVED |= {"table": {}, "extra": {}}
+
+
 @pytest.mark.parametrize(
     ("state", "words"),
     [
         (None, "extra_state.json is missing; resume from a checkpoint that"),
-        ({"extra": {}}, "holds the state of nothing, this recipe needs that of guards;"),
-        ({"extra": {"guards": {}}, "num_buffers": 2}, "by 2 processes .*, this run has 1;"),
+        ({"extra": {}}, "extra_state.json: is damaged .step is missing.; resume from an earlier"),
+        (SAVED, "holds the state of nothing, this recipe needs that of guards;"),
+        (SAVED | {"extra": {"guards": {}}, "num_buffers": 2}, "by 2 processes .*, this run has 1;"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, state, words):
