@@ -2,7 +2,7 @@
 
 transformers warns of a contradiction (a `temperature` without `do_sample`) at load, and refuses it
 at every save. Where a key is missing in the arguments of `generate`, the checkpoint's value counts:
-a `min_new_tokens` of a starting model would change every rollout.
+a `min_new_tokens` of a base model would change every rollout.
 """
 
 import contextlib

@@ -152,7 +152,7 @@ def read_token_ids(folder: Path) -> dict[str, int]:
 def whole(checkpoint: str, key: str) -> Iterator[None]:
     """Refuse a model that is loaded in the block with weights missing, or of another shape.
 
-    One line names weights that the model has no place for.
+    Weights that the model has no place for are named in one line.
     """
     from transformers import modeling_utils
 

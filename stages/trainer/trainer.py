@@ -226,7 +226,7 @@ class MathGRPOTrainer(GRPOTrainer):
         return batch
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
-        # Keys that TRL leaves open would take the start model's values.
+        # Keys that TRL leaves open would take the base model's values.
         with generation.only_ends(own_model(self)):
             return super()._generate(*args, **kwargs)
 
