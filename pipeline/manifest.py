@@ -126,7 +126,7 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
     folder, and note the recipe's present hashes in the manifest.
     """
     done = read(folder)
-    if done is None or os.environ.get("FORCE", "0") not in ("", "0"):
+    if done is None or is_forced():
         return False
     config = json.loads(redact(json.dumps(config, default=str)))
     old, inputs = done["config"], done["inputs"]
@@ -135,6 +135,11 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
         return False
     note_current(folder, done, shown)
     return True
+
+
+def is_forced() -> bool:
+    """Whether FORCE=1 asks for a run from scratch."""
+    return os.environ.get("FORCE", "0") not in ("", "0")
 
 
 def note_current(folder: str | Path, done: dict[str, Any], shown: str | Path) -> None:

@@ -11,11 +11,12 @@ from transformers import Trainer, TrainerCallback
 from transformers.integrations import integration_utils
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from pipeline.console import Bar
+from pipeline.console import Bar, say
 from pipeline.errors import UserError
 from pipeline.transformers4 import write_old_names
 from stages import run_folder
 from stages.restarts import note_for_launcher
+from stages.resuming import why_restarted
 
 
 def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
@@ -24,6 +25,7 @@ def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
     save_for_version_4_too(trainer)
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(WhatIsLost(name))
     progress = StageProgress(name)
     trainer.add_callback(progress)
     trainer.add_callback(FiniteNumbers(trainer))
@@ -70,6 +72,18 @@ class TokenCount(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         state.stateful_callbacks["num_tokens"] = self.trainer._total_train_tokens
+
+
+class WhatIsLost(TrainerCallback):
+    """Says as a run begins why it could not be resumed if it were killed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        what, remedy = why_restarted(args, state)
+        if what:
+            say(f"{self.name}: {what}; {remedy} to change that")
 
 
 class SealCheckpoints(TrainerCallback):

@@ -92,6 +92,9 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
         if is_finished and not manifest.is_damaged(old):
             continue  # FORCE=1
         if checkpoint := last_checkpoint(old, is_whole=lambda path: is_whole(path, run)):
+            if missing_state(checkpoint) and manifest.is_forced():
+                continue  # from scratch, beside it
+            check_states(checkpoint, str(old))
             seal_state(checkpoint)
             if old not in (folder, following):
                 make_room(following)
@@ -326,6 +329,41 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return ""
 
 
+def missing_state(checkpoint: Path) -> str:
+    """The state without which a resumed run would silently start its schedule or Adam again."""
+    if any(checkpoint.glob("global_step*")):  # DeepSpeed's, with the schedule if that is its own
+        return ""
+    if not any(checkpoint.glob("optimizer*")):
+        return "optimizer.pt"
+    return "" if (checkpoint / "scheduler.pt").is_file() else "scheduler.pt"
+
+
+def check_states(checkpoint: Path, where: str) -> None:
+    """Refuse to resume from weights alone; they stay where they are.
+
+    Args:
+        where: the key or folder that led to the checkpoint, for the message.
+    """
+    missing = missing_state(checkpoint)
+    if not missing:
+        return
+    is_asked = read_run(checkpoint.parent).get("config", {}).get("save_only_model")
+    why = "save_only_model: true" if is_asked else f"it has no {missing}"
+    raise UserError(
+        f"{where}: {checkpoint} cannot be resumed from: {why}; FORCE=1 trains from scratch and "
+        f"keeps it, model_name_or_path: {checkpoint} begins with its weights"
+    )
+
+
+def describe_restart(folder: Path, run: Mapping[str, Any]) -> str:
+    """One line where this run was started before and has left no checkpoint; empty elsewhere."""
+    for one in (folder, folder.with_name(f"{folder.name}.next")):
+        is_same = not difference(read_run(one), run) and not (one / manifest.NAME).exists()
+        if is_same and last_checkpoint(one) is None:
+            return f"{one}: was ended before its first checkpoint; starting from scratch"
+    return ""
+
+
 def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that this launch, of which `run` is the `run.json`, cannot resume from.
 
@@ -338,6 +376,7 @@ def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
     fault = damage(checkpoint)
     if fault:
         raise UserError(f"resume_from_checkpoint: {checkpoint}: {fault}; take an earlier one")
+    check_states(checkpoint, "resume_from_checkpoint")
     if not old:
         return
     made = f"{checkpoint}: was made with"

@@ -137,7 +137,10 @@ def check_hosts(start: run_folder.Start, main: dict[str, Any], mine: dict[str, A
 
 def start_run(folder: str, identity: dict[str, Any]) -> run_folder.Start:
     """Choose where a run trains and write its `run.json`; in the main process only."""
+    restarted = run_folder.describe_restart(Path(folder), identity)
     start = run_folder.choose(Path(folder), identity)
+    if restarted and not start.checkpoint:
+        say(restarted)
     for line in run_folder.describe_kept(folder):
         say(line)
     if start.work is None:

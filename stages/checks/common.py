@@ -10,6 +10,7 @@ from pipeline.errors import UserError
 from pipeline.settings import PointlessKey, Settings
 from stages.checks.optimizer import OPTIMIZERS, optimizer_of
 from stages.launch import is_installed, is_on
+from stages.run_folder import check_states
 
 # TRL accepts any text for these and fails at the first loss, or with the model loaded.
 CHOICES = {
@@ -229,11 +230,15 @@ def check_file(settings: Settings, key: str, target: str) -> None:
 
 
 def check_resume(settings: Settings) -> None:
-    """Refuse to resume from what is no checkpoint of the Trainer."""
-    checkpoint = settings.resume_from_checkpoint
-    if checkpoint and not Path(checkpoint, "trainer_state.json").is_file():
-        remedy = "name a folder checkpoint-<n>"
-        raise UserError(f"resume_from_checkpoint: {checkpoint} is no checkpoint; {remedy}")
+    """Refuse to resume from what is not a checkpoint, or from one without all of its states."""
+    checkpoint, key = settings.resume_from_checkpoint, "resume_from_checkpoint"
+    if not checkpoint:
+        return
+    if not isinstance(checkpoint, str) or checkpoint.lower() == "true":
+        raise UserError(f"{key}: a killed run resumes by itself; remove it, or name a folder")
+    if not Path(checkpoint, "trainer_state.json").is_file():
+        raise UserError(f"{key}: {checkpoint} is no checkpoint; name a folder checkpoint-<n>")
+    check_states(Path(checkpoint), key)
 
 
 def check_rounding(settings: Settings) -> None:

@@ -20,6 +20,8 @@ def check_rollback(settings: Settings, num_processes: int) -> None:
         return
     if settings.save_strategy != "steps":
         raise UserError(f"{names[0]}: rollback needs checkpoints; set save_strategy to steps")
+    if settings.save_only_model:
+        raise UserError(f"{names[0]}: rollback needs save_only_model: false")
     steps, limit = settings.save_steps, settings.save_total_limit
     if steps < 1:
         raise UserError(f"save_steps: must be at least 1 with a rollback (got {steps:g})")

@@ -8,6 +8,7 @@ from stages.arguments import steps_per_generation
 from stages.checks.logprobs import why_not_compared
 from stages.preflight.capacity import weight_bytes
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
+from stages.resuming import why_not_resumed
 
 # Share of bf16 weights N(0, 0.02) that AdamW's first step changes, by learning rate (measured,
 # docs/precision.md); below the first nothing useful is learned, below the second much is lost.
@@ -29,6 +30,9 @@ def check_batches(recipe: Recipe) -> list[Finding]:
         elif is_sound and not values.packing:
             found += check_steps("sft.yaml", values, count_rows(values.train_file), batch)
         found.append(check_precision(stage, values, recipe.engine))
+        what, remedy = why_not_resumed(values)
+        if is_sound and what:
+            found.append(Finding(WARNING, f"{stage}.yaml", what, remedy))
     return found
 
 

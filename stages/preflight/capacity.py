@@ -225,7 +225,7 @@ def check_disk(recipe: Recipe, steps: dict[str, Step]) -> Iterator[Finding]:
         kept = (values.save_total_limit or 0) + 1  # the new one is written before the oldest goes
         if values.save_strategy == "no":
             kept = 0
-        elif values.save_total_limit is None:
+        elif not values.save_total_limit:  # with 0 all are kept, too
             total, every = values.max_steps, values.save_steps
             kept = int(total // every) if 1 <= every <= total else 10
             if checkpoint * kept > 10 * GIB:

@@ -26,7 +26,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "data_prep": [("schema",), ("sources", "sampling"), ("decontamination",), ("build",)],
     "stages": [
         ("restarts", "removal"),
-        ("launch", "run_folder", "own_code", "trainer.guards"),
+        ("launch", "run_folder", "resuming", "own_code", "trainer.guards"),
         ("arguments", "own_reward", "out_of_memory"),
         ("trainer.curriculum", "trainer.rollouts", "callbacks"),
         ("checks", "trial", "sft_rows"),

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from pipeline.settings import build, own_keys, parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, SCALES, GrpoArguments, SftArguments
 from stages.checks import check_grpo, check_grpo_keys, check_sft, check_sft_keys
 from stages.checks.batch import check_batch
+from stages.resuming import why_not_resumed, why_restarted
 from stages.trainer.guards import GuardSettings
 from tests.unit.stages.helpers import grpo, named, sft, write_model
 
@@ -152,6 +154,7 @@ def check_all(settings):
         (ROLLBACK | {"save_steps": 1, "save_total_limit": 0}, None),  # Hugging Face keeps all
         (ROLLBACK | {"save_steps": 0.5}, "save_steps"),
         (ROLLBACK | {"save_strategy": "epoch"}, "guard_eos"),
+        (ROLLBACK | {"save_only_model": True}, "guard_eos"),
         (EVAL, None),
         (EVAL | {"num_generations_eval": 4, "per_device_eval_batch_size": 6},
          "per_device_eval_batch_size"),
@@ -203,6 +206,44 @@ PACKED = {"packing": True}
 )
 def test_sft(values, refused):
     assert named(check_sft_keys, sft(values)) == refused
+
+
+@pytest.mark.parametrize(("check", "build"), [(check_sft_keys, sft), (check_grpo_keys, grpo)])
+def test_what_cannot_be_resumed(tmp_path, check, build):
+    checkpoint = tmp_path / "checkpoint-4"
+    write_model(checkpoint)
+    key = "resume_from_checkpoint"
+    refused = [{key: value} for value in (True, "true", "none/here", str(checkpoint))]
+    for values in ({"save_strategy": "best"}, *refused):
+        assert named(lambda values=values: check(build(values))) == next(iter(values))
+    for name in ("optimizer.pt", "scheduler.pt"):
+        (checkpoint / name).touch()
+    for value in (str(checkpoint), None):
+        assert named(lambda value=value: check(build({key: value}))) is None
+
+
+@pytest.mark.parametrize("stage", [sft, grpo])
+@pytest.mark.parametrize(
+    ("values", "steps", "says"),
+    [
+        ({}, 1000, ""),
+        ({"save_only_model": True}, 1000, "save_only_model"),
+        ({"save_strategy": False}, 1000, "save_strategy"),  # YAML's bare `no`
+        ({"ignore_data_skip": True}, 1000, "ignore_data_skip"),
+        ({"save_steps": 80}, 80, "save_steps"),
+        ({"save_steps": 80}, 81, ""),
+        ({"save_strategy": "epoch"}, 80, "save_strategy"),
+        ({"save_strategy": "epoch"}, 81, ""),
+    ],
+)
+def test_a_run_says_what_a_kill_would_cost(stage, values, steps, says):
+    settings = stage(values)
+    state = SimpleNamespace(
+        save_steps=settings.save_steps, max_steps=steps, num_train_epochs=steps / 80
+    )
+    assert why_restarted(settings, state)[0].partition(":")[0] == says
+    if says not in ("", "save_steps") and "epoch" not in values.values():
+        assert why_not_resumed(settings)[0].partition(":")[0] == says
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ def add_checkpoint(folder, step, state='{"global_step": 1}', is_sealed=True):
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
     save_file({"weight": numpy.ones(4)}, checkpoint / "model.safetensors")
-    torch.save(torch.ones(40), checkpoint / "optimizer.pt")
+    for name in ("optimizer.pt", "scheduler.pt"):
+        torch.save(torch.ones(40), checkpoint / name)
     if state is not None:
         (checkpoint / "trainer_state.json").write_text(state)
     if is_sealed:
@@ -118,6 +119,58 @@ def test_a_third_configuration_keeps_what_the_second_has_trained(folder):
     assert run_folder.read_run(folder.with_name("sft.2"))["config"] == {"seed": 2}
 
 
+def files_below(folder):
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("missing", ["optimizer.pt", "scheduler.pt"])
+def test_a_run_of_weights_alone_is_never_restarted_silently(folder, monkeypatch, missing, asked):
+    """With `save_only_model`, or where another program wrote the checkpoint, or a user cut it."""
+    config = CONFIG | {"save_only_model": asked}
+    prepare(folder, config)
+    checkpoint = add_checkpoint(folder, 4, is_sealed=False)
+    (checkpoint / missing).unlink()
+    before = files_below(folder)
+    for _ in range(2):
+        with pytest.raises(UserError, match="save_only_model" if asked else missing):
+            prepare(folder, config)
+    assert files_below(folder)[: len(before)] == before
+    monkeypatch.setenv("FORCE", "1")
+    start = prepare(folder, config)
+    assert (start.work, start.checkpoint) == (f"{folder}.next", None)
+    monkeypatch.delenv("FORCE")
+    assert (checkpoint / "model.safetensors").is_file()
+    add_checkpoint(Path(start.work), 4)  # that can be resumed
+    with pytest.raises(UserError):
+        prepare(folder, config)
+    finish(start, "new")
+    assert (folder.with_name("sft.1") / "checkpoint-4/model.safetensors").is_file()
+
+
+def test_deepspeed_has_its_states_in_a_folder(folder):
+    checkpoint = add_checkpoint(folder, 4, is_sealed=False)
+    for name in ("optimizer.pt", "scheduler.pt"):
+        (checkpoint / name).unlink()
+    assert run_folder.missing_state(checkpoint)
+    (checkpoint / "global_step4").mkdir()
+    assert not run_folder.missing_state(checkpoint)
+
+
+def test_a_start_without_a_checkpoint_says_that_it_begins_again(folder, capsys):
+    prepare(folder)
+    assert capsys.readouterr().out == ""
+    assert prepare(folder).checkpoint is None
+    assert "from scratch" in capsys.readouterr().out
+    add_checkpoint(folder, 4)
+    prepare(folder)
+    assert "from scratch" not in capsys.readouterr().out
+    start = prepare(folder, {"seed": 1})
+    assert "from scratch" not in capsys.readouterr().out  # another run, beside it
+    prepare(folder, {"seed": 1})
+    assert f"{start.work}: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["sft", "sft.next"])
 def test_a_folder_that_no_stage_wrote_is_not_touched(folder, name):
     add_checkpoint(Path(prepare(folder).work), 4)
@@ -177,8 +230,15 @@ def test_a_changed_byte_of_an_optimizer_without_a_hash_is_found(tmp_path):
     assert run_folder.damage(file.parent) == "optimizer.pt is damaged"
 
 
-@pytest.mark.parametrize(("limit", "kept"), [(None, [4, 8, 9, 12]), (1, [12]), (2, [9, 12])])
-def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, kept):
+@pytest.mark.parametrize(
+    ("limit", "best", "kept"),
+    [
+        (None, None, [4, 8, 9, 12]), (0, None, [4, 8, 9, 12]), (1, None, [12]),
+        (2, None, [9, 12]), (1, 4, [4, 12]), (2, 4, [4, 12]),
+    ],
+)  # fmt: skip
+def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, best, kept):
+    best = best and f"{tmp_path}/checkpoint-{best}"  # as load_best_model_at_end keeps it
     for step in (4, 8, 9, 12):
         add_checkpoint(tmp_path, step, is_sealed=step != 12)
         os.utime(tmp_path / f"checkpoint-{step}", (1e9 - step, 1e9 - step))  # the clock goes back
@@ -188,9 +248,10 @@ def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, 
     last = tmp_path / "checkpoint-12"
     (last / "trainer_state.json").unlink()
     trainer._save_rng_state(str(last))
-    assert run_folder.sealed(last)["files"].keys() == {"model.safetensors", "optimizer.pt"}
+    files = {"model.safetensors", "optimizer.pt", "scheduler.pt"}
+    assert run_folder.sealed(last)["files"].keys() == files
     (last / "trainer_state.json").write_text('{"global_step": 12}')
-    seals.on_save(arguments, SimpleNamespace(global_step=12), None)
+    seals.on_save(arguments, SimpleNamespace(global_step=12, best_model_checkpoint=best), None)
     assert "trainer_state.json" in run_folder.sealed(last)["files"]
     # A kill while the hashes were written leaves their partial file; it is not one to look for.
     (last / "files.json.partial").write_text("{")
