@@ -119,6 +119,8 @@ def is_free(folder: Path, run: Mapping[str, Any]) -> bool:
         return True
     if (folder / manifest.NAME).exists() or difference(read_run(folder), run):
         return False
+    if last_checkpoint(folder):  # weights alone
+        return False
     for name in OF_ONE_START:
         if os.path.lexists(folder / name):
             why = "is of an earlier start, and this one begins from scratch"

@@ -211,7 +211,7 @@ def test_sft(values, refused):
 @pytest.mark.parametrize(("check", "build"), [(check_sft_keys, sft), (check_grpo_keys, grpo)])
 def test_what_cannot_be_resumed(tmp_path, check, build):
     checkpoint = tmp_path / "checkpoint-4"
-    write_model(checkpoint)
+    write_model(checkpoint, {"trainer_state.json": {"global_step": 4}})
     key = "resume_from_checkpoint"
     refused = [{key: value} for value in (True, "true", "none/here", str(checkpoint))]
     for values in ({"save_strategy": "best"}, *refused):

@@ -235,7 +235,7 @@ def test_the_best_model_of_an_earlier_start_is_neither_lost_nor_taken_for_this_o
     prepare(folder)
     best = folder / "best"
     best.mkdir()
-    (best / "best.json").write_text('{"step": 4, "value": 1}')
+    (best / "best.json").write_text('{"metric": "avg@2", "step": 4, "value": 1, "stderr": null}')
     (folder / guard_actions.EVENTS).write_text('{"action": "rollback"}')
     prepare(folder)
     assert evaluation.read_best(folder) is None and not (folder / guard_actions.EVENTS).exists()
@@ -253,9 +253,10 @@ def test_what_the_user_put_beside_the_best_model_is_kept(tmp_path, is_link):
     for name in ("model.safetensors", "notes.txt", "best.json"):
         (replaced / name).write_text(name)
     (tmp_path / "best").mkdir()
+    record = {"metric": "avg@2", "value": 1, "stderr": None, "step": 4}
     for name in ("model.safetensors", "best.json"):
-        (tmp_path / "best" / name).write_text("{}")
-    assert evaluation.read_best(tmp_path) == {}
+        (tmp_path / "best" / name).write_text(json.dumps(record))
+    assert evaluation.read_best(tmp_path) == record
     assert (tmp_path / "earlier-1-best" / "notes.txt").is_file()
     assert (tmp_path / "earlier-1-best" / "model.safetensors").exists() == is_link
 
