@@ -1,6 +1,5 @@
 """Evaluation during training: its keys, and the problems that are held out for it."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from data_prep.decontamination.text import normalise_question
@@ -113,7 +112,7 @@ def key_of(row: dict[str, Any]) -> str:
     return normalise_question(row.get("question") or row["prompt"][-1]["content"])
 
 
-def _first_places(path: str, columns: Sequence[str] = COLUMNS) -> dict[str, str]:
+def _first_places(path: str, columns: tuple[str, ...] = COLUMNS) -> dict[str, str]:
     """`key_of` each problem of a file, with the place where it stands first."""
     places: dict[str, str] = {}
     for where, row in read_rows(path):
