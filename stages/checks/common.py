@@ -143,16 +143,16 @@ def check_ineffective(settings: Settings, reasons: dict[str, str]) -> None:
 
 
 def check_upload(settings: Settings) -> None:
-    """Refuse the Trainer's own upload."""
+    """Refuse the Trainer's own uploads."""
     if settings.get("push_to_hub"):
         raise UserError(
             "push_to_hub: true would upload logs, arguments and every save; remove it, and upload "
             "the final model by `make push REPO=owner/name`"
         )
-    if repo := settings.get("log_completions_hub_repo"):
+    if settings.get("log_completions_hub_repo"):
         raise UserError(
-            f"log_completions_hub_repo: {repo} would get every completion; remove it, and upload "
-            "the run's folder completions/ yourself"
+            "log_completions_hub_repo: would upload completions every two minutes; remove it, "
+            "log_completions: true keeps them in the run's folder"
         )
 
 

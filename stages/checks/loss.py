@@ -18,6 +18,16 @@ def check_loss(settings: Settings) -> None:
         raise UserError(
             f"epsilon_high: loss_type: cispo caps ratios there; use 1 or more (got {cap})"
         )
+    least, most = settings.entropy_coef_min, settings.entropy_coef_max
+    if settings.use_adaptive_entropy and least > most:
+        raise UserError(f"entropy_coef_min: {least} is above entropy_coef_max, {most}; lower it")
+    is_corrected = settings.use_vllm and settings.vllm_importance_sampling_correction
+    mode = settings.vllm_importance_sampling_mode
+    if loss == "vespo" and is_corrected and not mode.startswith("token_"):
+        raise UserError(
+            f"vllm_importance_sampling_mode: {mode} does not go with loss_type: vespo; use "
+            "token_truncate or token_mask"
+        )
     if settings.sync_ref_model and (settings.use_peft or not settings.beta):
         raise UserError(
             "sync_ref_model: true needs a reference model: beta above 0 and use_peft: false"

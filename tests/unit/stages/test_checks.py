@@ -134,6 +134,12 @@ def check_all(settings):
         ({"loss_type": "luspo"}, "importance_sampling_level"),
         (SEQUENCE, "importance_sampling_level"),  # TRL's loss is dapo
         (SEQUENCE | {"loss_type": "vespo"}, "importance_sampling_level"),
+        ({"loss_type": "vespo"}, None),
+        (VLLM | {"loss_type": "vespo"}, "vllm_importance_sampling_mode"),
+        (VLLM | {"loss_type": "vespo", "vllm_importance_sampling_mode": "token_mask"}, None),
+        ({"use_adaptive_entropy": True, "entropy_coef_min": 2.0}, "entropy_coef_min"),
+        ({"use_adaptive_entropy": True, "entropy_coef_min": 0.5}, None),
+        ({"log_completions": True, "log_completions_hub_repo": "a/b"}, "log_completions_hub_repo"),
         *((SEQUENCE | {"loss_type": loss}, None) for loss in ("grpo", "luspo", "sapo")),
         *(({"report_to": to}, None) for to in ("none", ["none"], "wandb", ["trackio", "wandb"])),
         *(({"report_to": to}, "report_to") for to in ("all", "mlflow", ["none", "wandb"], None)),
