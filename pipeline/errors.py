@@ -24,6 +24,7 @@ from pipeline.console import (
 from pipeline.memory import memory_fault, num_oom_kills
 from pipeline.stages import stage_of_process
 from pipeline.values import redact
+from pipeline.venv import missing
 
 OUT_OF_MEMORY = 71  # EX_OSERR of sysexits.h
 INTERRUPTED = 130  # as a shell has it: 128 and the signal's number
@@ -118,6 +119,8 @@ def _run_to_end(main: Callable[[], None]) -> tuple[Any, str | None]:
         if why := memory_fault(error):
             return OUT_OF_MEMORY, f"error: {one_line(memory_line(why))}"
         line = disk_fault(error)
+        if isinstance(error, ModuleNotFoundError):
+            line = missing(error) or None
         if line is None:
             raise
         return 2, f"error: {one_line(line)}"

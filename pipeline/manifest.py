@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipeline import json_files, strict_yaml
-from pipeline.console import notice
+from pipeline.console import clean, notice
 from pipeline.errors import UserError
 from pipeline.values import redact
 
@@ -309,7 +309,7 @@ def write_json(path: str | Path, value: Any) -> None:
     """Write JSON, indented, by `open_whole`; a URL loses its password."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
     with open_whole(path) as file:
-        file.write(redact(text))
+        file.write(clean(redact(text)))  # a name may hold bytes that are not UTF-8
 
 
 def encodable(text: str) -> str:

@@ -1,0 +1,119 @@
+"""Folders with any letters in their names, and an environment that cannot be made or started."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline import errors, manifest, settings, venv
+from stages import run_folder
+
+ROOT = Path(__file__).parents[3]
+NAME = "a b'c\"d[e]*$(touch pwned)`touch pwned`&;#: %41,f=g\\{run}\\t~ü"
+
+
+def test_the_name_of_a_run_changes_nothing_else_in_a_yaml(tmp_path):
+    path = tmp_path / "sft.yaml"
+    path.write_text('a: "{run}/sft"\nb: {run}/data\nc: [x, "{run}"]\n', encoding="utf-8")
+    found = settings.read_yaml(str(path), NAME)
+    assert found == {"a": f"{NAME}/sft", "b": f"{NAME}/data", "c": ["x", NAME]}
+    assert manifest.config_matches(found, ["--config", str(path), "--run_dir", NAME])
+
+
+def test_make_starts_what_it_should_in_such_a_folder(tmp_path):
+    clone = tmp_path / NAME
+    (clone / ".venv/bin").mkdir(parents=True)
+    for name in ("pipeline", "Makefile", "pyproject.toml", "constraints.txt"):
+        (clone / name).symlink_to(ROOT / name)
+    python = clone / ".venv/bin/python"
+    python.write_text('#!/bin/sh\necho "started $*"\n', encoding="utf-8")
+    python.chmod(0o755)
+    (clone / ".venv/ready").touch()
+    for extra in ([], [f"PY={python}"] if "$" not in str(python) else []):
+        done = subprocess.run(["make", "doctor", *extra], cwd=clone, capture_output=True, text=True)
+        assert done.stdout == "started -m pipeline doctor\n" and done.returncode == 0, done
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_pip_is_not_started_through_a_shell(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(venv, "run", lambda *words, **_: started.append(words) or "")
+    (tmp_path / NAME).mkdir()
+    assert venv.install(str(tmp_path / NAME), [".[dev]"]) == ""
+    assert [words[0] for words in started] == [sys.executable, f"{tmp_path / NAME}/bin/python"]
+
+
+def test_superseded_runs_of_a_folder_with_brackets_are_found(tmp_path):
+    for number in (1, 2):
+        folder = tmp_path / f"x[1].{number}"
+        folder.mkdir()
+        (folder / run_folder.RUN_FILE).touch()
+    assert len(run_folder.superseded(tmp_path / "x[1]")) == 2
+
+
+def test_a_name_that_is_not_utf8_is_written_and_read(tmp_path):
+    name = os.fsdecode(b"\xff\xfe")
+    manifest.write_json(tmp_path / "a.json", {name: 1})
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {name: 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (
+            "NewConnectionError: Failed to establish a new connection: [Errno 111] refused",
+            "network",
+        ),
+        ("Temporary failure in name resolution", "network"),
+        ("ProxyError('Cannot connect to proxy.', NewConnectionError(", "proxy"),
+        ("SSLError(SSLCertVerificationError(1, 'CERTIFICATE_VERIFY_FAILED'", "certificate"),
+        ("ERROR: HTTP error 403 Client Error: Forbidden for url", "PIP_INDEX_URL"),
+        ("Could not install packages due to an OSError: [Errno 28] No space left", "space"),
+        ("Error: [Errno 13] Permission denied: '/x/.venv'", "access"),
+    ],
+)
+def test_the_cause_of_a_set_up_that_fails(text, word):
+    assert word in venv.cause(text, ["no pip"])
+
+
+@pytest.mark.parametrize(("tried", "word"), [("", ""), ("ERROR: No matching", "No matching")])
+def test_a_conflict_is_pips_to_tell_where_its_index_answers(monkeypatch, tried, word):
+    monkeypatch.setattr(venv, "run", lambda *words, **variables: tried)
+    line = venv.cause("ERROR: ResolutionImpossible: for help visit", ["pip"])
+    assert word in line and bool(line) is bool(tried)
+
+
+def test_an_environment_whose_python_is_gone(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to("/no/python3")
+    (tmp_path / "ready").touch()
+    done = subprocess.run(
+        ["make", "doctor", f"VENV={tmp_path}"], cwd=ROOT, capture_output=True, text=True
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2 and len(lines) == 1 and "/no/python3" in lines[0], done
+    assert venv.check(str(tmp_path), [".[dev]"])
+    assert venv.explain(str(tmp_path), 2) == ""  # it was started
+
+
+@pytest.mark.parametrize("package", ["rich", "yaml"])
+def test_a_package_that_is_missing(package):
+    code = f"import sys, runpy; sys.modules.pop({package!r}, None)\n"
+    code += "from importlib.machinery import PathFinder\nfind = PathFinder.find_spec\n"
+    code += f"PathFinder.find_spec = classmethod(lambda c, n, *a: None if n == {package!r} "
+    code += "else find(n, *a))\n"
+    code += "sys.argv = ['pipeline', 'doctor']; runpy.run_module('pipeline', run_name='__main__')"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and package in done.stderr, done
+
+
+def test_a_module_of_ours_that_is_missing_stays_visible(capsys):
+    def main():
+        import pipeline.no_such  # noqa: F401
+
+    with pytest.raises(ModuleNotFoundError):
+        errors.run_cli(main, is_first=False)
