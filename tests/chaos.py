@@ -72,6 +72,19 @@ real, start, kind = time.time, time.time(), os.environ.get("CHAOS_CLOCK")
 calls, shift = iter(range(1 << 62)), {"1970": -start, "2100": 4102444800 - start}
 if kind:
     time.time = lambda: real() + shift.get(kind, -3600 if next(calls) > 40 else 0)
+fault, _, after = os.environ.get("CHAOS_FAULT", "").partition(":")
+if fault:
+    import builtins, errno, io
+    left, really = iter(range(int(after) + 1)), io.open
+    def opened(file, mode="r", *args, **kwargs):
+        is_ours = f"{os.sep}runs{os.sep}" in os.path.abspath(os.fsdecode(file)) if isinstance(
+            file, (str, bytes, os.PathLike)) else False
+        if is_ours and set(mode) & set("wax+") and next(left, None) is None:
+            if fault == "MemoryError":
+                raise MemoryError()
+            raise OSError(getattr(errno, fault), os.strerror(getattr(errno, fault)), str(file))
+        return really(file, mode, *args, **kwargs)
+    builtins.open = io.open = opened
 """
 
 
@@ -470,6 +483,126 @@ def planted(case: Case, what: str) -> Result:
     return case.judge(case.lane.call(case.stage, case.how, **extra), *codes)
 
 
+def own_files(case: Case) -> Result:
+    """Checkpoints that are damaged, foreign or renamed, with the user's notes in them, stay."""
+    if case.stage not in ("sft", "grpo"):
+        case.stage = "sft"
+    case.prepare("half")
+    own, rng = case.lane.run / case.stage, case.rng
+    saved = sorted(own.glob("checkpoint-*[0-9]"))
+    kind = rng.choice(("damaged", "foreign", "renamed"))
+    case.notes.append(kind)
+    marks = []
+    if saved:
+        chosen = rng.choice(saved)
+        if kind == "renamed":
+            names = ("good-4", f"{chosen.name}-keep", f"keep-{chosen.name}")
+            chosen = Path(shutil.copytree(chosen, own / rng.choice(names)))
+        elif kind == "foreign":
+            seal = chosen / "files.json"
+            found = json.loads(seal.read_text()) if seal.exists() else {"files": {}}
+            seal.write_text(json.dumps(found | {"run": {"config": {"seed": 1}}}))
+        else:
+            weights = rng.choice(
+                sorted(chosen.glob("*.pt")) or sorted(chosen.glob("*.safetensors"))
+            )
+            data = bytearray(weights.read_bytes())
+            data[rng.randrange(len(data))] ^= 1
+            weights.write_bytes(data)
+        (chosen / "my-notes.txt").write_text(f"{case.number} in a checkpoint")
+        marks.append(f"{case.number} in a checkpoint")
+    if own.is_dir():
+        (own / "my-notes.txt").write_text(f"{case.number} in the folder")
+        marks.append(f"{case.number} in the folder")
+    result = case.judge(case.lane.call(case.stage, case.how))
+    case.finish(case.stage, result)
+    notes = [path.read_text() for path in case.lane.runs.rglob("my-notes.txt")]
+    for mark in marks:
+        if mark not in notes:
+            case.fail("lost", f"the user's file: {mark}")
+    for path in [*case.lane.runs.rglob("my-notes.txt")]:  # what holds it is kept, and was asked for
+        remove(path if path.parent == own else path.parent)
+    return result._replace(code=0)
+
+
+def two_spellings(case: Case) -> Result:
+    """Two starts at once in one folder that they spell with `~`, `..`, a link, or in full."""
+    if case.stage not in ("sft", "grpo"):
+        case.stage = "grpo"
+    case.prepare("fresh", "half")
+    lane, run = case.lane, case.lane.run
+    link = lane.folder / "link"
+    link.unlink(missing_ok=True)
+    link.symlink_to(lane.runs)
+    names = [f"~/runs/{run.name}", f"{run}", f"runs/../runs/{run.name}", f"link/{run.name}"]
+    config = f"configs/tiny-cpu/{config_name(case.stage)}.yaml"
+    base = f"{sys.executable} -m {STAGES[case.stage].module} --config {config}"
+    spelt = case.rng.sample(names, 2)
+    case.notes.append(" and ".join(spelt))
+    commands = [
+        f"{base} --run_dir runs/{run.name} --output_dir {name}/{case.stage}" for name in spelt
+    ]
+    processes = [lane.start(command, "command", HOME=str(lane.folder)) for command in commands]
+    results = [case.judge(lane.end(process)) for process in processes]
+    if not any(result.code == 0 for result in results):
+        case.fail("unclear", "\n".join(result.text for result in results))
+    running = [result for result in results if result.code == 0 and "up to date" not in result.text]
+    if len(running) == 2 and all("resum" not in result.text for result in running):
+        case.fail("lost", "two writers in one folder")
+    if (lane.folder / "~").exists():
+        case.fail("leftovers", "a folder called ~")
+        remove(lane.folder / "~")
+    link.unlink()
+    return results[0]._replace(code=0)
+
+
+def injected(case: Case, kind: str) -> Result:
+    """Raise an error of memory, or of the system while a file of the run is opened or written."""
+    case.prepare("fresh", "half")
+    after = case.rng.randrange(12)
+    number = "" if kind == "memory" else case.rng.choice(ERRNOS)
+    case.notes.append(f"{number or kind} after {after} files")
+    extra = {"CHAOS_FAULT": f"{number or 'MemoryError'}:{after}"}
+    result = case.lane.call(case.stage, case.how, **extra)
+    if kind == "memory" and result.code not in (0, 2):
+        if CRASH.search(result.text) or len(result.errors) != 1:
+            case.fail("tracebacks" if CRASH.search(result.text) else "unclear", result.text)
+        elif "memory" not in result.errors[0]:
+            case.fail("unclear", result.errors[0])
+        return result
+    return case.judge(result)
+
+
+def without_git(case: Case) -> Result:
+    """Start where there is no git."""
+    case.prepare("fresh", "half")
+    tools = case.lane.folder / "tools"
+    tools.mkdir(exist_ok=True)
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for tool in Path(folder).glob("*") if os.path.isdir(folder) else ():
+            if tool.name != "git" and not (tools / tool.name).is_symlink():
+                (tools / tool.name).symlink_to(tool)
+    return case.judge(case.lane.call(case.stage, case.how, PATH=str(tools)), 0)
+
+
+def output(case: Case, how: str) -> Result:
+    """Start with a reader that ends, a log on a full disk, closed streams or another encoding."""
+    case.prepare("fresh", "half")
+    extra = {}
+    if how == "not UTF-8":
+        extra = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    end = {"not UTF-8": "", "pipe": "| head -n 1", "full": ">/dev/full", "closed": ">&- 2>&-"}[how]
+    stage = shlex.join(["make", case.stage, f"PY={sys.executable}"])
+    script = f"set -o pipefail; {stage} {end}"
+    case.how = "make"
+    return case.judge(case.lane.call(shlex.join(["bash", "-c", script]), "command", **extra), 0)
+
+
+ERRNOS = (
+    *("ESTALE", "ENOTCONN", "ETIMEDOUT", "EMFILE", "ENFILE", "EFBIG", "EIO", "EBUSY", "EHOSTDOWN"),
+    *("ENODEV", "ENXIO", "EDQUOT", "ENOSPC"),
+)
+
 FAULTS = {
     **{
         f"{number.name}, {'group' if is_group else 'one process'}": (signalled, number, is_group)
@@ -480,7 +613,11 @@ FAULTS = {
     "full disk": (disk, True), "read-only disk": (disk, False), "changed gold": (changed_gold,),
     "changed config": (changed_config,), "second start": (second_start,),
     "injected clock": (planted, "clock"), "stale lock": (planted, "lock"),
-    "half-written file": (planted, "file"),
+    "half-written file": (planted, "file"), "own checkpoints": (own_files,),
+    "two spellings": (two_spellings,), "out of memory": (injected, "memory"),
+    "error of the system": (injected, "system"), "no git": (without_git,),
+    "broken pipe": (output, "pipe"), "full log": (output, "full"),
+    "closed output": (output, "closed"), "not UTF-8": (output, "not UTF-8"),
 }  # fmt: skip
 
 
