@@ -35,6 +35,7 @@ from stages.checks.evaluation import (
 )
 from stages.checks.guards import check_rollback
 from stages.checks.logprobs import check_logprobs
+from stages.checks.lora import check_lora, check_tied
 from stages.checks.loss import check_loss, check_scale
 from stages.checks.mappings import check_mappings
 from stages.checks.optimizer import check_optimizer, check_schedule
@@ -56,6 +57,7 @@ def check_sft(settings: Settings) -> None:
     check_checkpoint(settings.model_name_or_path, "model_name_or_path", template)
     if template and not Path(template).is_file():
         check_checkpoint(template, "chat_template_path")
+    check_tied(settings)
 
 
 def check_sft_keys(settings: Settings) -> None:
@@ -73,6 +75,7 @@ def check_sft_keys(settings: Settings) -> None:
     check_schedule(settings)
     check_mappings(settings)
     check_rounding(settings)
+    check_lora(settings)
 
 
 def check_grpo(settings: Settings) -> None:
@@ -84,6 +87,7 @@ def check_grpo(settings: Settings) -> None:
     check_file(settings, "eval_file", "data")
     check_held_out(settings)
     check_checkpoint(settings.model_name_or_path, "model_name_or_path")
+    check_tied(settings)
     check_vllm(settings)
 
 
@@ -97,6 +101,7 @@ def check_grpo_keys(settings: Settings) -> None:
     check_device(settings)
     check_loss(settings)
     check_rounding(settings)
+    check_lora(settings)
     check_resume(settings)
     check_curriculum(settings)
     check_scale(settings)

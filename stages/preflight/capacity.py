@@ -1,7 +1,6 @@
 """Plan each training stage's worst step; check that devices and disks hold it."""
 
 import math
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,6 +8,7 @@ from typing import Any
 
 from pipeline.errors import UserError, nearest, size
 from pipeline.settings import Settings
+from stages.checks.lora import fits, is_pattern
 from stages.checks.vllm import has_gpu
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
@@ -45,12 +45,10 @@ def is_lora_target(asked: Any, name: str) -> bool:
         return name in ("q_proj", "v_proj")
     if asked in ("all-linear", ["all-linear"]):
         return True
-    if isinstance(asked, list) and len(asked) != 1:
+    if not is_pattern(asked):
         return any(one.rpartition(".")[2] == name for one in asked)
-    # TRL makes a text of a list of one, and peft fits a text to the whole path.
-    pattern = asked[0] if isinstance(asked, list) else asked
     part = "mlp" if name in LINEARS[4:] else "self_attn"
-    return re.fullmatch(str(pattern), f"model.layers.0.{part}.{name}") is not None
+    return fits(asked, f"model.layers.0.{part}.{name}")
 
 
 def build_step(

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from data_prep.build.recipe import FILES
-from pipeline.checkpoints import check_checkpoint, is_hub_id, read_json
+from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, read_json
 from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.settings import (
@@ -25,6 +25,7 @@ from pipeline.stages import RECIPES, STAGES, config_name, load_keys
 from stages.arguments import DEFAULTS
 from stages.checks.common import check_packages
 from stages.checks.evaluation import check_held_out, check_sft_held_out
+from stages.checks.lora import check_tied
 from stages.checks.packing import check_layers
 from stages.launch import check_launch
 
@@ -61,7 +62,7 @@ def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
 
 def load_shape(model: str) -> dict[str, Any]:
     """Load the config.json of a checkpoint folder, or of a name of `shapes.yaml`."""
-    path = Path(model) / "config.json"
+    path = Path(base_and_adapter(model, "model_name_or_path")[0]) / "config.json"
     if not path.is_file():
         shapes = read_yaml(SHAPES)
         if model in shapes:
@@ -280,6 +281,12 @@ def check_installed(recipe: Recipe) -> Iterator[Finding]:
             check_packages(recipe.settings[stage])
         except UserError as error:
             yield from_error(f"{stage}.yaml", error, WARNING)
+
+
+def check_lora(recipe: Recipe) -> None:
+    """Check LoRA's targets against the models' shapes, as the stages do against their files."""
+    for stage in recipe.stages():
+        check_tied(recipe.settings[stage], recipe.known_shape(stage))
 
 
 def is_own_folder(recipe: Recipe, model: str | None) -> bool:

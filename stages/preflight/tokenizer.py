@@ -10,6 +10,7 @@ from pipeline.checkpoints import (
     load_template,
     load_tokenizer,
     read_json,
+    tokenizer_path,
 )
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
@@ -34,7 +35,7 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
     quiet_transformers()
     try:
         if Path(name).is_dir():
-            check_vocabulary(Path(name), TOPIC)
+            check_vocabulary(Path(tokenizer_path(name)), TOPIC)
         tokenizer = load_tokenizer(name, "tokenizer", needs=(), local_files_only=True)
         if template := getattr(recipe.settings.get("sft"), "chat_template_path", None):
             tokenizer.chat_template = load_template(template)
