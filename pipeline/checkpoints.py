@@ -65,7 +65,13 @@ def check_checkpoint(path: str | None, key: str, template: str | None = None) ->
             remedy = f"run `make {Path(path).name}` first, or {remedy}"
         raise UserError(f"{key}: {path} holds no model; {remedy}")
     manifest.check_made(Path(path))
-    base, _ = base_and_adapter(path, key)
+    base, adapter = base_and_adapter(path, key)
+    if adapter and not is_hub_id(base) and "/" in base and not Path(base).is_dir():
+        file = Path(adapter, "adapter_config.json")
+        raise UserError(
+            f"{key}: {file}: its base model {base} is not there; put it there, or correct "
+            "base_model_name_or_path"
+        )
     config: dict[str, Any] = {}
     for folder in dict.fromkeys((path, base)):
         config = read_json(Path(folder, "config.json"), key)

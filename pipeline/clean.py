@@ -12,7 +12,7 @@ from pipeline.lock import claim
 from pipeline.stages import ROOT, STAGES
 
 # What tools write to a run beside the stages' folders.
-OTHERS = ("sweep", "control", "completions", "samples")
+OTHERS = ("sweep", "control", "completions", "samples", "merged")
 # One of these is in every folder that a stage or a tool of ours has written.
 MARKS = (
     manifest.NAME,
@@ -24,6 +24,7 @@ MARKS = (
     "table.json",
     "*.parquet",
     "*/rows.arrow",
+    "*/merged.json",  # the merged copy of an adapter that a stage has started from
 )
 
 

@@ -238,6 +238,7 @@ def main() -> None:
     rows = list(read_problems(args.train_file))
 
     from stages import training
+    from stages.adapters import adapting
     from stages.trainer.evaluation import read_best
     from stages.trainer.update import use_stochastic_rounding
     from stages.trial import own_model
@@ -254,7 +255,7 @@ def main() -> None:
         return
     describe_start(rows, problems, held_out, dropped, args, grpo)
 
-    with loading("model", model.model_name_or_path, "model_name_or_path"):
+    with loading("model", model.model_name_or_path, "model_name_or_path"), adapting(model):
         trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
     if ignored := describe_ignored(own_model(trainer).generation_config):
         path = model.model_name_or_path

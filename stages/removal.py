@@ -89,12 +89,21 @@ def set_aside(path: Path, kind: str, why: str, name: str = "") -> None:
     sys.stdout.write(f"{path}: {why}; set aside as {aside.name}; {freed}\n")
 
 
-def drop_replaced(folder: Path, replaced: Path) -> None:
-    """Remove the files of a folder whose successors are in `folder`; keep others of the user."""
-    successors = [path for path in folder.rglob("*") if path.is_file()]
-    remove_files(replaced, [path.relative_to(folder).as_posix() for path in successors])
+def drop_replaced(replaced: Path, *successors: Path) -> None:
+    """Remove the files of a folder whose successors are in others; keep those of the user.
+
+    Args:
+        successors: the folder in its place, and perhaps folders in that.
+    """
+    names = [
+        path.relative_to(folder).as_posix()
+        for folder in successors
+        for path in folder.rglob("*")
+        if path.is_file()
+    ]
+    remove_files(replaced, names)
     if os.path.lexists(replaced):
-        set_aside(replaced, EARLIER, "holds files that no stage wrote", folder.name)
+        set_aside(replaced, EARLIER, "holds files that no stage wrote", successors[0].name)
 
 
 def listed_aside(folder: Path) -> list[Path]:

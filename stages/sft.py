@@ -39,13 +39,14 @@ def build_trainer(
     from trl import SFTTrainer
 
     from stages import training
+    from stages.adapters import adapting
 
     # The tokenizer is whole: TRL would clone a folder's special tokens after rows are tokenized.
     sft.chat_template_path = None
     max_length = sft.max_length
     if not sft.packing:
         sft.max_length = None  # no row is longer: TRL would copy them all through Python lists
-    with loading("model", model.model_name_or_path, "model_name_or_path"):
+    with loading("model", model.model_name_or_path, "model_name_or_path"), adapting(model):
         trainer = SFTTrainer(
             train_dataset=rows,
             eval_dataset=held_out,

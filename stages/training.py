@@ -28,14 +28,12 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoConfig, Trainer
-from transformers.integrations import is_deepspeed_zero3_enabled
 
 from pipeline import card, checkpoints, generation, manifest
 from pipeline.console import is_main_process, quiet_trackers, say
 from pipeline.errors import UserError, check_space
 from pipeline.memory import memory_fault
-from pipeline.transformers4 import write_old_names
-from stages import run_folder, trial
+from stages import adapters, run_folder, trial
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.launch import FSDP, asked_engine, check_started
 from stages.out_of_memory import out_of_memory
@@ -82,7 +80,8 @@ def begin(stage: str, files: Sequence[Any], args: Any, config: Any, model: Any) 
             where the run trains.
     """
     settings = effective_config(args, config, model)
-    inputs = manifest.hash_inputs([file for file in files if file])
+    base, _ = checkpoints.base_and_adapter(model.model_name_or_path)
+    inputs = manifest.hash_inputs([file for file in (*files, base) if file])
     run = prepare(stage, config.output_dir, settings, inputs)
     if run is not None:
         config.output_dir = run.work
@@ -206,7 +205,7 @@ def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
     name_tracked_run(config)
     check_router(model, config)
     return {
-        "model": model.model_name_or_path,
+        "model": adapters.merged_start(model.model_name_or_path, config),
         "args": config,
         "peft_config": get_peft_config(model),
         "quantization_config": get_quantization_config(model),
@@ -242,6 +241,7 @@ def name_tracked_run(config: Any) -> None:
 def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     """Train with one progress bar, from `checkpoint` or the recipe's `resume_from_checkpoint`."""
     let_torch_load_onto_cpu_0()
+    adapters.check_adapted(trainer.model)
     args, limit = trainer.args, trainer.args.save_total_limit
     progress = add_callbacks(trainer, name)
     args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
@@ -295,24 +295,14 @@ def let_torch_load_onto_cpu_0() -> None:
 
 
 def save(trainer: Trainer) -> None:
-    """Save a checkpoint that every later stage can load as a plain model.
-
-    LoRA weights are merged into it, and kept by themselves in `adapter/`. Where the weights are
-    sharded (FSDP, ZeRO-3) they cannot be merged in place: the folder then holds the adapter only.
-    """
+    """Save a checkpoint that every later stage can load as a plain model, with LoRA merged in."""
     from peft import PeftModel
 
-    folder = Path(trainer.args.output_dir)
     model = trainer.accelerator.unwrap_model(trainer.model)
-    is_sharded = trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled()
-    if isinstance(model, PeftModel) and not is_sharded:
-        trainer.save_model(str(folder / "adapter"))
-        if is_main_process():
-            model.merge_and_unload().save_pretrained(folder)
-            trainer.processing_class.save_pretrained(folder)
-            write_old_names(folder, trainer.processing_class)
+    if isinstance(model, PeftModel):
+        adapters.save_merged(trainer, model)
     else:
-        trainer.save_model(str(folder))
+        trainer.save_model(trainer.args.output_dir)
     trainer.save_state()
 
 

@@ -15,9 +15,9 @@ import transformers
 
 from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
-from pipeline.checkpoints import base_and_adapter, load_tokenizer, loading
+from pipeline.adapters import load_merged
+from pipeline.checkpoints import load_tokenizer, loading
 from pipeline.errors import OutOfMemoryError, UserError
-from pipeline.generation import read_repaired
 from pipeline.memory import memory_fault
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
@@ -29,21 +29,9 @@ def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
     tokenizer = load_tokenizer(checkpoint, key, needs=())
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    base, adapter = base_and_adapter(checkpoint)
-    repaired, _ = read_repaired(base)
-    options = {} if repaired is None else {"generation_config": repaired}
-    with loading("model", checkpoint, key):
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            base,
-            dtype=getattr(torch, dtype),
-            trust_remote_code=False,  # else transformers asks on the terminal
-            **options,
-        )
-        if adapter:
-            from peft import PeftModel
-
-            model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
-    return tokenizer, model
+    dtype = getattr(torch, dtype)
+    with loading("model", checkpoint, key):  # remote code: else transformers asks on the terminal
+        return tokenizer, load_merged(checkpoint, dtype=dtype, trust_remote_code=False)
 
 
 def choose_device(index: int) -> str:

@@ -15,7 +15,7 @@ from data_prep.sampling.store import Completion, Settings
 from data_prep.schema import check_row, read_problems
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import OWN, read_problem_rows
-from pipeline.checkpoints import load_template, load_tokenizer
+from pipeline.checkpoints import base_and_adapter, load_template, load_tokenizer
 from pipeline.console import quiet
 from pipeline.errors import UserError
 from pipeline.generation import read_repaired
@@ -90,9 +90,10 @@ def load_recipe(args: Any, folder: str) -> Recipe:
     ends = None
     if args.tokenizer != "bytes":
         with contextlib.suppress(OSError):  # a checkpoint need not have a generation config
-            repaired, _ = read_repaired(model.model_name_or_path)
+            base, _ = base_and_adapter(str(model.model_name_or_path))
+            repaired, _ = read_repaired(base)
             if repaired is None:
-                repaired = GenerationConfig.from_pretrained(model.model_name_or_path)
+                repaired = GenerationConfig.from_pretrained(base)
             ends = repaired.eos_token_id
     files = {}
     if "sft" in found:

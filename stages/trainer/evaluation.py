@@ -27,6 +27,7 @@ from pipeline.console import is_main_process
 from stages.removal import drop_replaced
 
 NAME, FILE = "best", "best.json"
+ADAPTER = "adapter"  # the folder beside merged weights
 RECORD = {"metric": str, "value": float, "stderr": (float, None), "step": int}
 
 
@@ -101,14 +102,14 @@ def read_best(output_dir: str | Path) -> dict[str, Any] | None:
 
     Puts in order what a kill may have left: call it from one process only.
     """
-    folder, written, replaced = _folders(output_dir)
+    folder, written, replaced = folders(output_dir)
     if not os.path.lexists(folder):
         for one in (written, replaced):
             if (one / FILE).is_file() and not folder.exists():
                 one.rename(folder)
     shutil.rmtree(written, ignore_errors=True)  # not whole, or saved again after a resume
     if os.path.lexists(replaced):
-        drop_replaced(folder, replaced)
+        drop_replaced(replaced, folder, folder / ADAPTER)
     file = folder / FILE
     if not file.is_file():
         return None
@@ -128,22 +129,32 @@ def keep_if_best(trainer: Any, name: str, metrics: dict[str, float]) -> bool:
     value = metrics[f"eval_{name}"]
     if not is_better(value, step, best):
         return False
-    folder, written, replaced = _folders(output_dir)
+    written = folders(output_dir)[1]
     trainer.save_model(str(written), _internal_call=True)  # else to the hub too
     trainer.accelerator.wait_for_everyone()  # others may write parts of a sharded model
     if trainer.args.should_save:
         record = {"metric": name, "value": value, "stderr": metrics[f"eval_{name}_stderr"]}
         manifest.write_json(written / FILE, record | {"step": step})
-        if os.path.lexists(folder):
-            folder.rename(replaced)
-        written.rename(folder)
-        if os.path.lexists(replaced):
-            drop_replaced(folder, replaced)
+        put_best_in_place(output_dir)
     trainer.accelerator.wait_for_everyone()
     return True
 
 
-def _folders(output_dir: str | Path) -> tuple[Path, Path, Path]:
+def put_best_in_place(output_dir: str | Path, *inner: str) -> None:
+    """Let the best model that was written, `best.json` last, take the place of the one before.
+
+    Args:
+        inner: folders in it that have taken files of the one before.
+    """
+    folder, written, replaced = folders(output_dir)
+    if os.path.lexists(folder):
+        folder.rename(replaced)
+    written.rename(folder)
+    if os.path.lexists(replaced):
+        drop_replaced(replaced, folder, *(folder / name for name in inner))
+
+
+def folders(output_dir: str | Path) -> tuple[Path, Path, Path]:
     """The best model's folder, where the next is written, where the last one goes for a moment."""
     folder = Path(output_dir) / NAME
     return folder, folder.with_name(f"{NAME}.partial"), folder.with_name(f"{NAME}.replaced")

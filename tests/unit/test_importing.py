@@ -11,6 +11,7 @@ WITH_MODELS = (
     "eval.audit.inputs",
     "eval.audit.parsers",
     "eval.harness.cached_lm",
+    "stages.adapters",
     "stages.callbacks",
     "stages.own_reward",
     "stages.rewards",

@@ -1,0 +1,114 @@
+"""LoRA: what is trained, merged and saved is one model; any stage starts from an adapter folder."""
+
+import json
+
+import pytest
+import torch
+
+from data_prep.sampling.hf import load_checkpoint
+from pipeline import adapters as merging
+from pipeline.errors import UserError
+from stages import adapters, checks
+from tests.unit.stages.helpers import named
+
+pytestmark = pytest.mark.integration
+LORA = {"use_peft": True, "lora_r": 4, "lora_dropout": 0.0, "lora_target_modules": ["all-linear"]}
+EMBEDDING = {"lora_target_modules": ["q_proj", "embed_tokens"]}
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Without the checks before a training, as for a cause that nobody knows yet."""
+    monkeypatch.setattr(checks, "check_tied", lambda settings: None)
+    monkeypatch.setattr(adapters, "check_adapted", lambda model: None)
+
+
+def test_a_merge_into_another_model_is_no_checkpoint(run_stage, tmp_path, unchecked):
+    """The adapter stays, and evaluation does not score what its merge would be."""
+    with pytest.raises(UserError, match="another model"):
+        run_stage("sft", **LORA | EMBEDDING)
+    found = {path.name for path in (tmp_path / "sft").iterdir()}
+    assert {"adapter", "checkpoint-2"} <= found
+    assert not {"manifest.json", "model.safetensors", "config.json"} & found
+    for name in ("adapter", "checkpoint-2"):
+        with pytest.raises(UserError, match="another model"):
+            load_checkpoint(str(tmp_path / "sft" / name), "float32", "checkpoints")
+        assert (tmp_path / "sft" / name / "adapter_model.safetensors").is_file()
+
+
+WRONG = {
+    "tied, under a name that nobody knows": (EMBEDDING, "lora_target_modules"),
+    "one of two": ({"lora_target_modules": ["q_proj", "v_prj"]}, "lora_target_modules"),
+    "all": ({"lora_target_modules": ["q_prj", "v_prj"]}, "lora_target_modules"),
+    "a list of one": ({"lora_target_modules": ["q_proj"]}, "lora_target_modules"),
+    "no linear layer": ({"lora_target_modules": ["q_proj", "norm"]}, "lora_target_modules"),
+    "trained whole": ({"lora_modules_to_save": ["nrm"]}, "lora_modules_to_save"),
+    "parameters": ({"lora_target_parameters": ["up_prj.weight"]}, "lora_target_parameters"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_not_in_the_model_is_refused_before_training(run_stage, monkeypatch, case):
+    monkeypatch.setattr("stages.checks.lora.EMBEDDINGS", ())
+    monkeypatch.setattr("transformers.Trainer.train", lambda *_, **__: pytest.fail("trained"))
+    keys, key = WRONG[case]
+    assert named(lambda: run_stage("sft", **LORA | {"lora_target_modules": None} | keys)) == key
+
+
+def test_rounding_is_no_other_model(tiny_model_dir, tmp_path):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    for dtype in (torch.float32, torch.bfloat16):
+        for more in ({}, {"use_dora": True}, {"modules_to_save": ["lm_head"]}):
+            torch.manual_seed(0)
+            model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=dtype)
+            model = get_peft_model(model, LoraConfig(target_modules=["q_proj", "up_proj"], **more))
+            for name, weight in model.named_parameters():
+                if "lora_" in name and "magnitude" not in name:
+                    weight.data += 0.05 * torch.randn_like(weight)
+            before = merging.probe(model)
+            merged = merging.merge(model, "adapter")
+            assert 0 < merging.distance(merging.probe(merged), before) < merging.TOLERANCE_16
+
+
+@pytest.mark.parametrize(("size", "is_lost"), [(1e-6, True), (1e-1, False)])
+def test_what_rounding_takes_away_is_said(tiny_model_dir, capsys, size, is_lost):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    for dtype in (torch.bfloat16, torch.float32):
+        model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=dtype)
+        model = get_peft_model(model, LoraConfig(target_modules=["q_proj", "up_proj"]))
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight, std=size)
+        merging.merge(model, "adapter")
+        assert ("adapter: merged" in capsys.readouterr().out) is (
+            is_lost and dtype != torch.float32
+        )
+
+
+def test_training_starts_from_an_adapter(run_stage, tmp_path, graded_by_chance):
+    """Of SFT: GRPO trains another one on the merged weights, which its reference model has too."""
+    sft = run_stage("sft", **LORA)
+    settings = {"model_name_or_path": str(sft / "adapter"), "beta": 0.1, "max_steps": 1}
+    grpo = run_stage("grpo", **settings, **LORA)
+    config = json.loads((grpo / "adapter/adapter_config.json").read_text())
+    copy = tmp_path / "merged"
+    assert config["base_model_name_or_path"].startswith(f"{copy}/adapter-")
+    models = {}
+    for name in (sft, config["base_model_name_or_path"], grpo, grpo / "adapter"):
+        _, model = load_checkpoint(str(name), "float32", "checkpoints")
+        models[name] = merging.probe(model)
+    start, trained = models[sft], models[grpo]
+    assert merging.distance(models[config["base_model_name_or_path"]], start) == 0
+    assert merging.distance(models[grpo / "adapter"], trained) < merging.TOLERANCE
+    assert merging.distance(trained, start) > 0
+
+    inputs = json.loads((grpo / "manifest.json").read_text())["inputs"]
+    assert {settings["model_name_or_path"], *inputs} == {*inputs} and len(inputs) == 3
+    full = run_stage("grpo", **settings, output_dir=str(tmp_path / "full"))
+    _, model = load_checkpoint(str(full), "float32", "checkpoints")
+    assert merging.distance(merging.probe(model), start) > 0
+    assert len([*copy.iterdir()]) == 1  # made once
