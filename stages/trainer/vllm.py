@@ -29,6 +29,10 @@ class Watched(vllm_generation.VLLMGeneration):
     seconds = 1200.0  # for one call
     logprobs_mode = PROCESSED  # TRL's own
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._frozen: dict[str, torch.Tensor] = {}
+        super().__init__(*args, **kwargs)
+
     def _init_vllm(self) -> None:
         try:
             with asking_for(self.logprobs_mode) if self.mode == "colocate" else nullcontext():
@@ -56,7 +60,8 @@ class Watched(vllm_generation.VLLMGeneration):
     def sync_weights(self) -> None:
         with self._bounded("weight sync"):
             self._refuse_restarted()  # NCCL would wait for the workers that are gone
-            super().sync_weights()
+            with frozen_kept(self.model, self._frozen):
+                super().sync_weights()
 
     def _is_client(self) -> bool:
         """Whether this process is the one that talks with a server."""
@@ -125,6 +130,26 @@ def asking_for(logprobs_mode: str) -> Iterator[None]:
         yield
     finally:
         vllm_generation.LLM = build
+
+
+@contextmanager
+def frozen_kept(model: Any, copies: dict[str, torch.Tensor]) -> Iterator[None]:
+    """Keep the weights below LoRA's as they are while TRL merges adapters and takes them out again.
+
+    (w + d) - d is not w in 16 bits: the frozen weights of a small bfloat16 model were 0.1 % away
+    after 20 syncs. `copies`, in host memory, is filled at the first use.
+    """
+    frozen = {
+        name: getattr(weight, "ds_tensor", weight).data  # ZeRO-3's part in this process
+        for name, weight in model.named_parameters()
+        if ".base_layer." in name and weight.dtype.itemsize < 4
+    }
+    frozen = {name: w.to_local() if hasattr(w, "to_local") else w for name, w in frozen.items()}
+    if not copies:
+        copies.update({name: weight.to("cpu", copy=True) for name, weight in frozen.items()})
+    yield
+    for name, weight in frozen.items():
+        weight.copy_(copies[name])
 
 
 def use_vllm(seconds: float, logprobs_mode: str = PROCESSED) -> None:

@@ -89,6 +89,33 @@ def test_what_rounding_takes_away_is_said(tiny_model_dir, capsys, size, is_lost)
         )
 
 
+def test_a_weight_sync_leaves_the_frozen_weights_alone(tiny_model_dir, monkeypatch):
+    """TRL merges the adapters into them, sends the sum, and subtracts again."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    from stages.trainer.vllm import Watched
+
+    def sync(self):
+        self.model.merge_adapter()
+        self.model.unmerge_adapter()
+
+    monkeypatch.setattr(VLLMGeneration, "sync_weights", sync)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.bfloat16)
+    watched = Watched.__new__(Watched)
+    watched.model = get_peft_model(model, LoraConfig(target_modules="all-linear"))
+    watched.mode, watched._frozen, watched._first_instance = "colocate", {}, None
+    for name, weight in watched.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.05)
+    before = {name: weight.clone() for name, weight in watched.model.named_parameters()}
+    for _ in range(3):
+        watched.sync_weights()
+    for name, weight in watched.model.named_parameters():
+        assert torch.equal(weight, before[name]), name
+
+
 def test_training_starts_from_an_adapter(run_stage, tmp_path, graded_by_chance):
     """Of SFT: GRPO trains another one on the merged weights, which its reference model has too."""
     sft = run_stage("sft", **LORA)
