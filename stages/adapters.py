@@ -35,16 +35,18 @@ START_FOLDER, START_FILE = "merged", "merged.json"  # beside the stages' folders
 
 
 def in_main(act: Callable[[], None]) -> None:
-    """Act in the main process while the others wait; what it refuses is raised in all."""
-    fault = None
+    """Act in the main process while the others wait; its error ends all of them."""
+    fault: Exception | None = None
     if is_main_process():
         try:
             act()
-        except UserError as error:
-            fault = str(error)
-    (fault,) = broadcast_object_list([fault])
+        except Exception as error:
+            fault = error
+    (line,) = broadcast_object_list([fault and (str(fault) or type(fault).__name__)])
     if fault:
-        raise UserError(fault)
+        raise fault
+    if line:
+        raise UserError(line)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""`LORA=1 ACCELERATE=fsdp2` in two processes: the shortened demo from data to report, by one command.
+"""`LORA=1 ACCELERATE=fsdp2` in two processes: the shortened demo, by one command.
 
 FSDP 2 is that of `fsdp_on_cpu`, which Python loads at its start in each launched process.
 """
