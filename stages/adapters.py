@@ -6,7 +6,7 @@
     save_merged     `<output_dir>` and `<output_dir>/best` as plain models, the adapters beside
 
 The adapters lie whole in each checkpoint, also where the weights are sharded (FSDP, ZeRO-3). The
-main process then merges them into the base model as it loads it anew.
+main process then loads the base model again, whole, and merges them into it.
 """
 
 import contextlib

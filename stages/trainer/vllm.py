@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import torch
 from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
