@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import json_files, manifest
+from pipeline.weights import read_shapes
 
 OLDEST = "4.57"
 # Model types whose logits were found equal in both versions (tests/integration/test_older.py).
@@ -41,7 +42,11 @@ def write_old_names(folder: Path, tokenizer: Any) -> None:
     """
     config = folder / "config.json"
     if config.is_file():
-        _write(config, with_old_names(_read(config)))
+        said = with_old_names(_read(config))
+        if "lm_head.weight" in read_shapes(folder):
+            # Weights of its own, as version 5 finds out; version 4 and vLLM would tie them again.
+            said["tie_word_embeddings"] = False
+        _write(config, said)
     config = folder / "tokenizer_config.json"
     if config.is_file() and (folder / "tokenizer.json").is_file():
         _write(config, with_plain_class(_read(config), tokenizer))

@@ -3,7 +3,9 @@
 import json
 from types import SimpleNamespace
 
+import numpy
 import pytest
+from safetensors.numpy import save_file
 
 from pipeline.transformers4 import OLDEST, least_version, with_old_names, write_old_names
 
@@ -117,3 +119,16 @@ def test_the_tokenizer_is_taken_as_its_file_has_it(tmp_path):
     file.write_text('{"auto_map": {"AutoTokenizer": ["a.B", null]}, "tokenizer_class": "B"}')
     write_old_names(tmp_path, TOKENIZER)
     assert json.loads(file.read_text())["tokenizer_class"] == "B"
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_an_lm_head_of_its_own_is_not_tied(tmp_path, head):
+    """A model may have one although its configuration says that the embedding is the LM head."""
+    names = ["model.embed_tokens.weight", *(["lm_head.weight"] if head else [])]
+    save_file(
+        {name: numpy.ones((2, 2), numpy.float32) for name in names}, tmp_path / "model.safetensors"
+    )
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "qwen2", "tie_word_embeddings": true}')
+    write_old_names(tmp_path, TOKENIZER)
+    assert json.loads(config.read_text())["tie_word_embeddings"] is not head
