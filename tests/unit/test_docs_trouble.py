@@ -29,7 +29,7 @@ def test_the_messages_of_the_pages_exist():
     page = (ROOT / "docs/trouble.md").read_text(encoding="utf-8")
     evaluation = (ROOT / "docs/evaluation.md").read_text(encoding="utf-8")
     page += evaluation.partition("### The audit failed")[2].partition("\n## ")[0]
-    symptoms = re.findall(r"^\| ([^|]+) \|", page, re.M)
+    symptoms = re.findall(r"^\|([^|]+)\|", page, re.M)
     quoted = [text for symptom in symptoms for text in re.findall(r"`([^`]+)`", symptom)]
     parts = {part.strip(" '") for text in quoted for part in text.split("…")}
     parts = {part for part in parts if len(part.split()) > 2 and not part.startswith("make ")}
