@@ -224,6 +224,17 @@ def quiet_transformers() -> None:
     quiet_loggers("transformers", "huggingface_hub")
 
 
+@contextlib.contextmanager
+def tokenizers_on_all_cores() -> Iterator[None]:
+    """Let tokenizers use every core for a while: where nothing forks, and others wait for it."""
+    before = os.environ.get("TOKENIZERS_PARALLELISM", "false")
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    try:
+        yield
+    finally:
+        os.environ["TOKENIZERS_PARALLELISM"] = before
+
+
 def quiet_launcher() -> None:
     """Silence all loggers of a process that only starts others; call it before importing torch."""
     logging.disable(logging.ERROR)

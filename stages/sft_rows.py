@@ -25,7 +25,7 @@ from datasets import Dataset
 
 from data_prep.schema import check_row
 from pipeline import manifest, prompts
-from pipeline.console import is_main_process, say
+from pipeline.console import is_main_process, say, tokenizers_on_all_cores
 from pipeline.errors import UserError, size
 from pipeline.prompts import render_completion, render_prompt
 from pipeline.rows import read_rows
@@ -154,7 +154,8 @@ def make(
     work = Path(tempfile.mkdtemp(f"{manifest.PARTIAL}", f"{place.name}.", place.parent))
     work.chmod(0o777 & ~_umask())
     try:
-        num_tokens, num_long = write(path, tokenizer, max_length, work / ROWS)
+        with tokenizers_on_all_cores():
+            num_tokens, num_long = write(path, tokenizer, max_length, work / ROWS)
         if not num_tokens:
             raise UserError(
                 f"max_length: {max_length} is shorter than every row of {path}; raise it"
