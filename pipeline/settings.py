@@ -246,7 +246,10 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
     if "Any" in members:
         return value
     takes_mapping = any(member.startswith("dict") for member in members)
-    if takes_mapping and not (name in TAKE_JSON_FILES and str(value).endswith(".json")):
+    takes_text = name in TAKE_JSON_FILES and str(value).endswith(".json")
+    if key.is_own:  # ours may take a word or a mapping
+        takes_text = "str" in members
+    if takes_mapping and not (takes_text and isinstance(value, str)):
         return _mapping(value, refusal(WANTED["dict"]))
     if isinstance(value, dict):
         raise refusal("one value")

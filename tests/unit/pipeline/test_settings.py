@@ -91,8 +91,9 @@ def test_null_gives_a_key_its_default_again(parse_text, flags):
         ("list[dict]", [{"a": 1}], [{"a": 1}]),
         ("IntervalStrategy | str", False, "no"),
         ("SchedulerType | str", "cosine", "cosine"),
-        ("dict | str | None", '{"a": [1]}', {"a": [1]}),  # of a command line
+        ("dict | None", '{"a": [1]}', {"a": [1]}),  # of a command line
         ("dict[str, Any] | None", {"a": 1}, {"a": 1}),
+        ("str | dict | None", "easy", "easy"),  # of our own keys
     ],
 )
 def test_values_are_typed(annotation, value, typed):
@@ -111,8 +112,8 @@ def test_values_are_typed(annotation, value, typed):
         ("list[str]", "a", "file"), ("list[str]", [5], "file"), ("list[float]", ["a"], "file"),
         ("list[dict]", "a", COMMAND_LINE), ("SchedulerType | str", "bogus", "file"),
         ("SaveStrategy | str", True, "file"), ("dict | str | None", 5, "file"),
-        ("dict | str | None", "x", "file"), ("dict | str | None", "[1]", COMMAND_LINE),
-        ("dict | str | None", "", COMMAND_LINE), ("dict | str | None", "{", COMMAND_LINE),
+        ("dict | None", "x", "file"), ("dict | None", "[1]", COMMAND_LINE),
+        ("dict | None", "", COMMAND_LINE), ("dict | None", "{", COMMAND_LINE),
         ("int", 2**32, "file"), ("int", "1e30", COMMAND_LINE),
     ],
 )  # fmt: skip
