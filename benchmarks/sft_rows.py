@@ -2,7 +2,7 @@
 
     python -m benchmarks.sft_rows --tokens 10000000 --processes 2
 
-Writes traces of 1,500 to 10,000 tokens and a tiny model to a folder, and starts `stages.sft` there
+Writes traces of 1,100 to 7,300 tokens and a tiny model to a folder, and starts `stages.sft` there
 twice, as far as the trainer. A line a process has the peak of its memory, its CPU time and the wall
 time, imports among them. `--folder` keeps the files for another start.
 """
