@@ -8,8 +8,6 @@ looks like a wrong one, and the correction multiplies the loss by the kept mass 
 vLLM's "raw" log-probs are before all of it, temperature too. So they serve where that is 1.
 """
 
-import json
-from contextlib import suppress
 from typing import Any
 
 from pipeline.errors import UserError
@@ -31,17 +29,9 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {  # values with which a key leaves the di
 }
 
 
-def generation_kwargs(settings: Any) -> dict[str, Any]:
-    """The key of this name as a mapping; on the command line it is JSON."""
-    value = settings.generation_kwargs
-    with suppress(ValueError, TypeError):  # another check refuses it
-        value = json.loads(value)
-    return value if isinstance(value, dict) else {}
-
-
 def shaping_keys(settings: Any) -> list[str]:
     """Keys by which vLLM samples from another distribution than the model's at its temperature."""
-    more, found = generation_kwargs(settings), []
+    more, found = settings.generation_kwargs or {}, []
     for key, neutral in NEUTRAL.items():
         if key in more:
             if more[key] not in neutral:
@@ -69,13 +59,7 @@ def why_not_compared(settings: Any) -> str:
 
 
 def check_logprobs(settings: Any) -> None:
-    """Refuse a temperature that only vLLM has, and a correction that would erase the loss."""
-    given = generation_kwargs(settings).get("temperature")
-    if given is not None and given != settings.temperature:
-        raise UserError(
-            f"generation_kwargs: temperature {given} is not that of the trainer's log-probs, "
-            f"{settings.temperature:g}; set temperature instead"
-        )
+    """Refuse a correction that would erase the loss."""
     why, mode = why_not_compared(settings), settings.vllm_importance_sampling_mode or ""
     if why and settings.vllm_importance_sampling_correction and mode.startswith("sequence"):
         raise UserError(

@@ -152,14 +152,14 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_passed_over(tmp_path, monke
         (tmp_path / f"checkpoint-{step}").mkdir()
         state = tmp_path / f"checkpoint-{step}" / run_folder.STATE
         state.write_text('{"global_step": 1}', encoding="utf-8")
-    read_text = Path.read_text
+    read_bytes = Path.read_bytes
 
-    def fail(path, **kwargs):
+    def fail(path):
         if "checkpoint-2" in str(path) or path.name == run_folder.RUN_FILE:
             raise OSError(errno.ESTALE, "why", str(path))
-        return read_text(path, **kwargs)
+        return read_bytes(path)
 
-    monkeypatch.setattr(Path, "read_text", fail)
+    monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(OSError):
         run_folder.last_checkpoint(tmp_path)
     with pytest.raises(OSError):

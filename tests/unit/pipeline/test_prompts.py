@@ -186,12 +186,12 @@ def test_rows():
     [
         ({"answers": None, "answer": "2"}, r":2: answers: missing; rows need .*; run `make data` "),
         ({"answer_form": "boxed"}, r":2: answer_form: must be one of box, tags, .*\(got 'boxed'\)"),
-        ({"answers": "2"}, r":2: answers: must be a list of texts, found '2'"),
+        ({"answers": "2"}, r":2: answers: must be a list, found '2'"),
         ({"answers": ["2", "\\frac{"]}, r":2: answers: .*frac.* cannot be parsed"),
-        ({"answers": ["2", ["3"]]}, r":2: answers: \['3'\] cannot be parsed"),
+        ({"answers": ["2", ["3"]]}, r":2: answers\[1\]: must be a text, found \['3'\]"),
         (
             {"prompt": "2 + 2?"},
-            r":2: prompt: must be a list of \{role, content\}, found '2 \+ 2\?'",
+            r":2: prompt: must be a list, found '2 \+ 2\?'",
         ),
         ({"id": ""}, r":2: id: missing"),
     ],

@@ -26,7 +26,7 @@ PLAIN = [
     [],
     ["--temperature", "0.7"],
     ["--top_p", "1.0", "--top_k", "0", "--min_p", "0.0", "--repetition_penalty", "1.0"],
-    ["--top_p", "0.8", "--generation_kwargs", '{"top_p": 1.0, "seed": 3}'],
+    ["--generation_kwargs", '{"seed": 3}'],
 ]
 TRUNCATED = ["--vllm_importance_sampling_mode", "token_truncate"]
 
@@ -71,11 +71,6 @@ def test_a_correction_by_the_whole_completion_is_refused_there():
 
 
 def test_without_vllm_nothing_is_compared():
-    settings = settings_of("--use_vllm", "false", "--top_p", "0.8", "--temperature", "0.7")
+    flags = ["--use_vllm", "false", "--vllm_mode", "null"]
+    settings = settings_of(*flags, "--top_p", "0.8", "--temperature", "0.7")
     assert why_not_compared(settings) == ""
-
-
-def test_a_temperature_that_only_the_sampler_would_have():
-    with pytest.raises(UserError, match=r"^generation_kwargs: temperature 0\.7"):
-        settings_of("--generation_kwargs", '{"temperature": 0.7}')
-    settings_of("--temperature", "0.7", "--generation_kwargs", '{"temperature": 0.7}')

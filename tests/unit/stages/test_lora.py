@@ -29,7 +29,6 @@ CASES = {
     "by parameter": (TIED, {PARAMETERS: ["embed_tokens.weight"]}, PARAMETERS),
     "tied by the class": ({"model_type": "gemma2"}, {MODULES: ["q_proj", "embed_tokens"]}, MODULES),
     "embedding of its own": (UNTIED, {MODULES: ["q_proj", "embed_tokens"]}, None),
-    "not used": (TIED, {MODULES: ["q_proj", "embed_tokens"], "use_peft": False}, None),
     "head": (UNTIED, {MODULES: ["q_proj", "lm_head"]}, MODULES),
     "head alone": (UNTIED, {MODULES: ["lm_head"]}, MODULES),
     "head by pattern": (UNTIED, {MODULES: ".*"}, MODULES),
