@@ -8,7 +8,7 @@ import pytest
 
 from pipeline import manifest, strict_yaml
 from pipeline.errors import UserError
-from pipeline.settings import Key, _as_number, convert, read_settings, read_yaml
+from pipeline.settings import _as_number, read_settings, read_yaml
 from stages.launch import asked_of_launcher
 
 
