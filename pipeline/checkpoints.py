@@ -30,6 +30,7 @@ TEMPLATE_FILES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
 INDEX = {"weight_map?": {str: str}}
 MAPPING: json_files.Shape = {str: object}
+MAX_CAUSE = 300  # characters of a library's message, which may list every weight
 BARE_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without own tokens
 
 
@@ -220,7 +221,7 @@ def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
         is_loading = "from_pretrained" in {frame.name for frame in frames}
         if isinstance(error, UserError) or not is_loading or memory_fault(error):
             raise
-        message = str(error).strip().partition("\n")[0]
+        message = " ".join(str(error).split())[:MAX_CAUSE]
         if "custom code" in message:
             remedy = "set trust_remote_code: true (SFT and GRPO have it), or take another"
             raise UserError(

@@ -92,7 +92,7 @@ def merged_start(checkpoint: str, args: Any) -> str:
     def write() -> None:
         if (folder / START_FILE).is_file():
             return
-        say(f"{adapter}: merged into {base} in {folder}")
+        say(f"{adapter}: merging it into {base}, in {folder}")
         with loaded_whole(args), loading("model", adapter, KEY):
             model = load_merged(adapter, **load_settings(args))
         partial = folder.with_name(f"{name}{manifest.PARTIAL}")
