@@ -109,8 +109,14 @@ def main() -> None:
     if args.start:
         start(Path(args.folder), flags)
         return
-    folder = Path(args.folder or tempfile.mkdtemp())
-    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(args.folder or scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        measure(folder, args, flags)
+
+
+def measure(folder: Path, args: argparse.Namespace, flags: list[str]) -> None:
+    """Write the files where they are missing, and start SFT twice."""
     if not (folder / "base").is_dir():
         write_traces(folder / "rows.jsonl", args.tokens)
         write_model(folder / "base", folder / "rows.jsonl")

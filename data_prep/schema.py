@@ -99,7 +99,8 @@ def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None
         needed = ", ".join(columns)
         fault = f"{missing[0]}: missing; rows need {needed}; run `make data` again"
         raise UserError(f"{where}: {fault}")
-    if fault := mismatch(row, SHAPE):
+    read = {key: shape for key, shape in SHAPE.items() if key.removesuffix("?") in columns}
+    if fault := mismatch(row, read):
         raise UserError(f"{where}: {fault}; fix the row, or run `make data` again")
     if "answer_form" in columns and row["answer_form"] not in ANSWER_FORMS:
         wanted = f"must be one of {', '.join(ANSWER_FORMS)}"

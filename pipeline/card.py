@@ -33,9 +33,11 @@ def find_licence(name: str | None) -> str:
 
 
 def find_maker(folder: str | Path) -> Path:
-    """The folder of the stage that made a model; that of `grpo/best` is the one above."""
+    """The folder of the stage that made a model; those of `best` and `adapter` lie in it."""
     path = Path(folder)
-    return path.parent if path.name == "best" and not manifest.read(path) else path
+    while path.name in ("best", "adapter") and not manifest.read(path):
+        path = path.parent
+    return path
 
 
 def find_stages(folder: str | Path) -> tuple[list[dict[str, Any]], str | None]:

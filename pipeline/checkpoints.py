@@ -161,7 +161,8 @@ def count_tokens(vocabulary: Any, config: Any, added: Mapping[str, Any]) -> int:
 
 def check_embedding(num_tokens: int, config: Mapping[str, Any], key: str) -> None:
     """Refuse a tokenizer with more tokens than the model (its config.json) has embeddings."""
-    size = (config.get("text_config") or config).get("vocab_size")
+    part = config.get("text_config")
+    size = (part if isinstance(part, dict) else config).get("vocab_size")
     if isinstance(size, int) and num_tokens > size:
         raise UserError(
             f"{key}: the tokenizer has {num_tokens:,} tokens, but the model's embedding has "

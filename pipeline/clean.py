@@ -25,6 +25,7 @@ MARKS = (
     "*.parquet",
     "*/rows.arrow",
     "*/merged.json",  # the merged copy of an adapter that a stage has started from
+    "*.partial/config.json",  # one that a kill has left half written
 )
 
 

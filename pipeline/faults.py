@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import resource
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +44,8 @@ NOT_THE_SYSTEMS = {
     *(errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.EHOSTUNREACH),
     *(errno.EDESTADDRREQ, errno.ENOTSOCK, errno.EISCONN, errno.EINPROGRESS, errno.ENOMEM),
 }
+# Of a folder's mount only where a file is named.
+OF_NETWORKS_TOO = {errno.ETIMEDOUT, errno.ENOTCONN, errno.EPERM}
 # A library's text may speak of a network with the words of the others.
 IN_TEXTS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE),
@@ -117,7 +120,10 @@ def _fault(error: BaseException, folders: list[Path], kind: Kind) -> Fault | Non
 
 def _numbered(error: BaseException) -> tuple[int | None, str]:
     """The number of an error of the system, and its meaning."""
-    if not isinstance(error, OSError) or error.errno is None:
+    if not isinstance(error, OSError) or error.errno not in errno.errorcode:
+        return None, ""
+    is_networks = isinstance(error, ssl.SSLError) or not error.filename
+    if error.errno in OF_NETWORKS_TOO and is_networks:
         return None, ""
     is_tempfiles = NO_TMPDIR in str(error)
     return error.errno, str(error) if is_tempfiles else os.strerror(error.errno)

@@ -27,7 +27,8 @@ def check_finished(folder: Path, words: Sequence[str], since: float) -> None:
         folder: of its result; beside it, as `<folder>.next`, is a run with other settings.
         since: when the stage was started, as seconds of `time.time()`.
     """
-    if {"-h", "--help", "--opens_gate"} & {*words}:  # an audit that only looks leaves none
+    # An audit that only looks leaves none, and another folder is not looked for.
+    if {"-h", "--help", "--opens_gate", "--output_dir"} & {*words}:
         return
     following = folder.with_name(f"{folder.name}.next")
     is_started = folder.is_dir() and not (folder / manifest.NAME).is_file()

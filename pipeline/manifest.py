@@ -23,6 +23,7 @@ from typing import IO, Any
 from pipeline import json_files, strict_yaml
 from pipeline.console import clean, notice
 from pipeline.errors import UserError
+from pipeline.paths import plain
 from pipeline.values import redact
 
 NAME = "manifest.json"
@@ -233,9 +234,11 @@ def config_matches(config: dict[str, Any], words: Sequence[str]) -> bool:
         return False
     try:
         said = strict_yaml.read(path, flags.get("--run_dir"))
+        if not isinstance(said, dict):
+            return False
+        return all(config.get(key) == plain(str(key), said[key], str(path)) for key in said)
     except UserError:  # the stage names the line
         return False
-    return isinstance(said, dict) and all(config.get(key) == said[key] for key in said)
 
 
 def versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:

@@ -31,9 +31,9 @@ def plain(key: str, value: Any, where: str) -> Any:
         return {name: plain(str(name), part, where) for name, part in value.items()}
     if not isinstance(value, str):
         return value
-    if match := _HOME.fullmatch(value):
-        value = (match[1] or "") + os.path.expanduser(match[2])
     if _IS_PATH.fullmatch(key):
+        if match := _HOME.fullmatch(value):
+            value = (match[1] or "") + os.path.expanduser(match[2])
         check_variables(key, value, where)
     if key in _WRITTEN_TO:
         check_links(value, f"{where}: {key}")

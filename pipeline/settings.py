@@ -27,9 +27,10 @@ from typing import Any
 
 from pipeline import consent, strict_yaml
 from pipeline.console import is_main_process
-from pipeline.errors import UserError
+from pipeline.errors import UserError, disk_fault
 from pipeline.folders import check_output
 from pipeline.lock import claim
+from pipeline.memory import memory_fault
 from pipeline.paths import plain
 from pipeline.renamed import hint
 from pipeline.values import fault
@@ -374,9 +375,9 @@ def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict
             is_value = "None" in key.members and key.default not in (None, UNSET)
             typed[name] = None if is_value else UNSET
         else:
-            if where != COMMAND_LINE:
-                consent.check_value(name, value, where)
             typed[name] = plain(name, convert(name, value, key, where), where)
+            if where != COMMAND_LINE:  # a mapping may have been written as JSON
+                consent.check_value(name, typed[name], where)
     return typed
 
 
@@ -523,8 +524,11 @@ def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
         return (*made, *map(make, classes))
     except UserError:
         raise
-    # Theirs raise anything over a value that they cannot use, or whose hardware is not here.
-    except (ValueError, TypeError, LookupError, AttributeError, OSError, RuntimeError) as error:
+    # Theirs raise any of these over a value that they cannot use. Others are no mistake in a value:
+    # they also start the process group and the GPU.
+    except (ValueError, TypeError, LookupError) as error:
+        if memory_fault(error) or disk_fault(error):
+            raise
         raise UserError(f"{settings.path}: {' '.join(str(error).split())}") from error
 
 

@@ -20,7 +20,7 @@ _CORE = "tag:yaml.org,2002:"
 _KINDS = ("null", "bool", "int", "float", "str", "seq", "map")
 _TAGS = {f"{_CORE}{kind}" for kind in _KINDS}
 _NUMBERS = {f"{_CORE}int": int, f"{_CORE}float": float}
-_EXPONENT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+", re.ASCII)
+_EXPONENT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
 MAX_NODES = 100_000  # of a file with its aliases written out
 

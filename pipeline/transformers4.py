@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import json_files, manifest
-from pipeline.weights import read_shapes
+from pipeline.weights import has_own_head
 
 OLDEST = "4.57"
 # Model types whose logits were found equal in both versions (tests/integration/test_older.py).
@@ -43,8 +43,8 @@ def write_old_names(folder: Path, tokenizer: Any) -> None:
     config = folder / "config.json"
     if config.is_file():
         said = with_old_names(_read(config))
-        if "lm_head.weight" in read_shapes(folder):
-            # Weights of its own, as version 5 finds out; version 4 and vLLM would tie them again.
+        if said.get("tie_word_embeddings") and has_own_head(folder):
+            # As version 5 finds out at load; version 4 and vLLM would tie them again.
             said["tie_word_embeddings"] = False
         _write(config, said)
     config = folder / "tokenizer_config.json"
@@ -92,7 +92,11 @@ def old_rope(config: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("rope_theta", "partial_rotary_factor"):
         if key in scaling:
             found[key] = scaling.pop(key)
-    if scaling["rope_type"] == "yarn" and scaling.get(LONGEST) == config["max_position_embeddings"]:
+    if (
+        scaling["rope_type"] == "yarn"
+        and LONGEST in scaling
+        and scaling[LONGEST] == config.get("max_position_embeddings")
+    ):
         del scaling[LONGEST]  # filled in by version 5; version 4 would replace the factor by it
     if kind == "phi3" and scaling["rope_type"] == "longrope":  # version 4 refuses other keys
         factors = {key: scaling[key] for key in ("short_factor", "long_factor")}

@@ -79,15 +79,20 @@ def is_within(value: float, limits: str) -> bool:
     return True
 
 
-def fault(key: str, value: Any, takes_secret_urls: bool = False) -> str | None:
-    """What is wrong with a key's value, once typed, as `key: ...`; None where nothing is."""
+def fault(
+    key: str, value: Any, takes_secret_urls: bool = False, is_within_another: bool = False
+) -> str | None:
+    """What is wrong with a key's value, once typed, as `key: ...`; None where nothing is.
+
+    `is_within_another`: the key is one of a mapping's.
+    """
     if _SECRET.fullmatch(key) and value not in (None, ""):
         remedy = "set HF_TOKEN, OPENAI_API_KEY or its like in the environment, or `hf auth login`"
         return f"{key}: a secret here would end up in files and process lists; {remedy}"
     if isinstance(value, list | dict):
         parts = value.items() if isinstance(value, dict) else [(key, part) for part in value]
         for name, part in parts:
-            if found := fault(str(name), part, takes_secret_urls):
+            if found := fault(str(name), part, takes_secret_urls, is_within_another=True):
                 return found
         return None
     if isinstance(value, str) and not takes_secret_urls and redact(value) != value:
@@ -98,9 +103,8 @@ def fault(key: str, value: Any, takes_secret_urls: bool = False) -> str | None:
         return None
     if not math.isfinite(value):
         return f"{key}: must be finite (got {value!r})"
-    if (
-        isinstance(value, int) and abs(value) >= 2**32
-    ):  # more than any size, seed or number of steps
+    # More than any size, seed or number of steps.
+    if isinstance(value, int) and abs(value) >= 2**32 and not is_within_another:
         return f"{key}: must be below {2**32} (got {value!r})"
     if key in RANGES and not is_within(value, RANGES[key]):
         return f"{key}: must be {RANGES[key]} (got {value!r})"

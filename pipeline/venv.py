@@ -114,7 +114,7 @@ def missing(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
     if package in ("", *OURS, *sys.modules) or importlib.util.find_spec(package):
         return ""
-    remedy = "`make -B .venv/ready` installs what is missing"
+    remedy = f"install it there, or set up the environment again by `make -B {sys.prefix}/ready`"
     return f"{package}: is not installed in {sys.prefix}; {remedy}"
 
 

@@ -22,6 +22,7 @@ EMBEDDING = re.compile(
     r"(model|language_model|transformer|gpt_neox)\.(embed_tokens|wte|embed_in|word_embeddings)"
     r"\.weight"
 )
+HEAD = "lm_head.weight"
 LAYER = re.compile(r"(?:model|language_model|transformer|gpt_neox)\.(?:layers|h)\.(\d+)\.")
 SIZES = ("vocab_size", "hidden_size"), ("vocab_size", "n_embd")
 
@@ -61,6 +62,27 @@ def read_shapes(folder: Path) -> dict[str, list[int]]:
             for name in tensors.keys():  # noqa: SIM118 - it is no mapping
                 shapes[name] = tensors.get_slice(name).get_shape()
     return shapes
+
+
+def has_own_head(folder: Path) -> bool:
+    """Whether a folder's LM head has other weights than its embedding.
+
+    A sharded model that ties them is saved with both, which are equal.
+    """
+    places: dict[str, Path] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "numpy") as tensors:
+            places |= dict.fromkeys(tensors.keys(), file)
+    embedding = next(filter(EMBEDDING.fullmatch, places), None)
+    if embedding is None or HEAD not in places:
+        return False
+    import torch
+
+    found = []
+    for name in (embedding, HEAD):
+        with safe_open(places[name], "pt") as tensors:
+            found.append(tensors.get_tensor(name))
+    return not torch.equal(*found)
 
 
 def check_index(folder: Path, key: str, shapes: dict[str, list[int]]) -> None:

@@ -10,6 +10,7 @@ main process then loads the base model again, whole, and merges them into it.
 """
 
 import contextlib
+import os
 import shutil
 import traceback
 from collections.abc import Callable, Iterator
@@ -95,7 +96,7 @@ def merged_start(checkpoint: str, args: Any) -> str:
         say(f"{adapter}: merging it into {base}, in {folder}")
         with loaded_whole(args), loading("model", adapter, KEY):
             model = load_merged(adapter, **load_settings(args))
-        partial = folder.with_name(f"{name}{manifest.PARTIAL}")
+        partial = folder.with_name(f"{name}.{os.getpid()}{manifest.PARTIAL}")
         shutil.rmtree(partial, ignore_errors=True)
         write_model(model, load_tokenizer(adapter, KEY, needs=()), partial)
         manifest.write_json(partial / START_FILE, {"adapter": adapter, "base": base})

@@ -26,6 +26,7 @@ def out_of_memory(trainer: Any, error: BaseException, why: str) -> OutOfMemoryEr
         update_tokens=getattr(trainer, "update_tokens", None),
         has_reference=getattr(trainer, "ref_model", None) is not None,
         is_fsdp=asked_engine() == FSDP,
+        is_lora=hasattr(trainer.model, "peft_config"),
     )
     checkpoint = last_checkpoint(Path(args.output_dir))
     kept = f"{checkpoint} is whole: the run resumes from it, but not with another batch or length"
@@ -42,6 +43,7 @@ def what_to_lower(
     update_tokens: int | None = None,
     has_reference: bool = False,
     is_fsdp: bool = False,
+    is_lora: bool = False,
 ) -> list[str]:
     """Changes of a recipe that need less memory, those that change least about the run first.
 
@@ -74,7 +76,7 @@ def what_to_lower(
     for key in ("max_completion_length", "max_length"):
         if value := getattr(args, key, None):
             found.append(f"{key} (now {value})")
-    return [*found, "LORA=1"]
+    return found if is_lora else [*found, "LORA=1"]
 
 
 def smaller_batch(args: Any, rows: int, steps: int, is_fsdp: bool) -> str:

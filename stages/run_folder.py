@@ -14,7 +14,7 @@ checkpoint that was changed since, and resumes from the one before (docs/reliabi
 import contextlib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from pathlib import Path
@@ -92,11 +92,12 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
         if is_finished and not manifest.is_damaged(old):
             continue  # FORCE=1
         if checkpoint := last_checkpoint(old, is_whole=lambda path: is_whole(path, run)):
-            if missing_state(checkpoint) and manifest.is_forced():
-                continue  # from scratch, beside it
+            is_beside = old not in (folder, following)
+            if missing_state(checkpoint) and (is_beside or manifest.is_forced()):
+                continue  # from scratch, and it stays
             check_states(checkpoint, str(old))
             seal_state(checkpoint)
-            if old not in (folder, following):
+            if is_beside:
                 make_room(following)
                 old.rename(following)
                 old = following
@@ -310,13 +311,16 @@ def rows_of(config: Mapping[str, Any], num_processes: int) -> dict[str, int]:
     return rows
 
 
-def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def difference(
+    old: Mapping[str, Any], new: Mapping[str, Any], may_differ: Iterable[str] = MEMORY_KEYS
+) -> str:
     """The first key in which two runs differ; empty where all are equal.
 
-    A run's place, the checkpoint it resumed from and `MEMORY_KEYS` do not count. With another
-    number of processes the batch's keys may differ. An `old` without a configuration is not a run.
+    A run's place, the checkpoint it resumed from and keys of `may_differ` do not count. With
+    another number of processes the batch's keys may differ. An `old` without a configuration is
+    not a run.
     """
-    left_out = {"output_dir", "resume_from_checkpoint", *MEMORY_KEYS}
+    left_out = {"output_dir", "resume_from_checkpoint", *may_differ}
     if old.get("num_processes") != new["num_processes"]:
         left_out |= {*BATCH_KEYS}
     for part in ("config", "inputs"):

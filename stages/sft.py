@@ -76,14 +76,10 @@ def main() -> None:
     quiet()
     check_started(bool(sft.use_cpu))
     tokenizer = load_sft_tokenizer(sft, model)
-    rows, num_tokens, num_long = sft_rows.load(
-        args.train_file, tokenizer, sft.max_length, sft.output_dir
-    )
+    rows, num_tokens, num_long = sft_rows.load(args.train_file, tokenizer, sft)
     held_out, num_held_out_long = None, 0
     if args.eval_file:
-        held_out, _, num_held_out_long = sft_rows.load(
-            args.eval_file, tokenizer, sft.max_length, sft.output_dir
-        )
+        held_out, _, num_held_out_long = sft_rows.load(args.eval_file, tokenizer, sft)
 
     files = [args.train_file, args.eval_file, model.model_name_or_path, sft.chat_template_path]
     run = training.begin("sft", files, args, sft, model)

@@ -8,6 +8,7 @@ renders and tokenizes. TRL puts its packed rows beside them. Rows are streamed o
 the file nor the ids are held in memory.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -24,11 +25,12 @@ from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 
 from data_prep.schema import check_row
-from pipeline import manifest, prompts
-from pipeline.console import is_main_process, say, tokenizers_on_all_cores
+from pipeline import json_files, manifest, prompts
+from pipeline.console import say, tokenizers_on_all_cores
 from pipeline.errors import UserError, size
 from pipeline.prompts import render_completion, render_prompt
 from pipeline.rows import read_rows
+from stages.adapters import in_main
 
 ROWS, ABOUT = "rows.arrow", "about.json"
 IGNORED = -100  # the label of a token outside the loss
@@ -42,6 +44,13 @@ LEFT_SECONDS = 24 * 3600  # after which what a kill has left is removed
 Pair = tuple[list[int], list[int]]
 
 
+class Limits(NamedTuple):
+    """The longest row in tokens, and whether prompts are left out of the loss."""
+
+    max_length: int | None
+    completion_only_loss: bool
+
+
 class SftRows(NamedTuple):
     """Tokenized rows of at most `max_length` tokens."""
 
@@ -50,21 +59,23 @@ class SftRows(NamedTuple):
     num_long: int  # longer ones, left out
 
 
-def load(path: str, tokenizer: Any, max_length: int | None, output_dir: str) -> SftRows:
+def load(path: str, tokenizer: Any, sft: Any) -> SftRows:
     """The rows of a file, for every process of a launch; each must call it.
+
+    Args:
+        sft: the recipe's `SFTConfig`: `max_length`, `completion_only_loss`, `output_dir`.
 
     Raises:
         UserError: on every process, for a row that cannot be used, or where none is short enough.
     """
-    place, about, fault = None, {}, None
-    if is_main_process():
-        try:
-            place, about = find_or_make(path, tokenizer, max_length, folder_for(path, output_dir))
-        except UserError as error:
-            fault = str(error)
-    place, about, fault = broadcast_object_list([place, about, fault])
-    if fault:
-        raise UserError(fault)
+    limits = Limits(sft.max_length, bool(sft.completion_only_loss))
+    found: list[Any] = [None, {}]
+
+    def make_if_missing() -> None:
+        found[:] = find_or_make(path, tokenizer, limits, folder_for(path, sft.output_dir))
+
+    in_main(make_if_missing)
+    place, about = broadcast_object_list(found)
     wait_for(place / ROWS, about["bytes"])
     return SftRows(Dataset.from_file(str(place / ROWS)), about["tokens"], about["over_max_length"])
 
@@ -94,11 +105,11 @@ def wait_for(file: Path, num_bytes: int) -> None:
 
 
 def find_or_make(
-    path: str, tokenizer: Any, max_length: int | None, folder: Path
+    path: str, tokenizer: Any, limits: Limits, folder: Path
 ) -> tuple[Path, dict[str, Any]]:
     """The place of a file's ids and its `about.json`; made where it is missing or damaged."""
     source = {"source": str(Path(path).resolve()), "sha256": manifest.sha256(path)}
-    place = folder / fingerprint(source["sha256"], tokenizer, max_length)
+    place = folder / fingerprint(source["sha256"], tokenizer, limits)
     about = read_about(place)
     if about is None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,11 +117,11 @@ def find_or_make(
         if num_bytes > LONG_BYTES:
             say(f"sft: tokenizing {path} ({size(num_bytes)}) once, into {place}")
         remove_old(folder, source)
-        about = make(path, tokenizer, max_length, place, source)
+        about = make(path, tokenizer, limits, place, source)
     return place, about
 
 
-def fingerprint(file_hash: str, tokenizer: Any, max_length: int | None) -> str:
+def fingerprint(file_hash: str, tokenizer: Any, limits: Limits) -> str:
     """A name that changes with everything that decides the ids."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
@@ -118,34 +129,36 @@ def fingerprint(file_hash: str, tokenizer: Any, max_length: int | None) -> str:
         names = {str(one.relative_to(folder)): manifest.sha256(one) for one in files}
     code = [manifest.sha256(str(one)) for one in (__file__, prompts.__file__)]
     versions = manifest.versions(("transformers", "tokenizers"))
-    parts = json.dumps([file_hash, names, max_length, code, versions], sort_keys=True)
+    parts = json.dumps([file_hash, names, limits, code, versions], sort_keys=True)
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
 def read_about(place: Path) -> dict[str, Any] | None:
     """`about.json` of whole and undamaged ids, None for any other."""
+    shape = {"rows_sha256": str, "bytes": int, "tokens": int, "over_max_length": int}
     try:
-        about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
-        is_whole = manifest.is_as(place / ROWS, about["rows_sha256"])
-        counts = [about[name] for name in ("bytes", "tokens", "over_max_length")]
-    except (OSError, ValueError, TypeError, KeyError):
+        about = json_files.read(place / ABOUT, shape, "")
+    except (OSError, ValueError):
         return None
-    return about if is_whole and all(isinstance(one, int) for one in counts) else None
+    return about if manifest.is_as(place / ROWS, about["rows_sha256"]) else None
 
 
 def remove_old(folder: Path, source: dict[str, str]) -> None:
-    """Remove ids of earlier contents of the same file, and what a kill left long ago."""
+    """Remove what is a day old: ids of earlier contents of the file, and what a kill has left."""
     for one in folder.glob(f"*{manifest.PARTIAL}"):
         if time.time() - one.stat().st_mtime > LEFT_SECONDS:
             shutil.rmtree(one, ignore_errors=True)
     for one in folder.glob(f"*/{ABOUT}"):
-        about = read_about(one.parent) or {}
-        if about.get("source") == source["source"] and about.get("sha256") != source["sha256"]:
-            shutil.rmtree(one.parent, ignore_errors=True)
+        if time.time() - one.stat().st_mtime <= LEFT_SECONDS:
+            continue  # a run may have them mapped
+        with contextlib.suppress(OSError, ValueError):
+            made = json_files.read(one, {"source": str, "sha256": str}, "")
+            if made["source"] == source["source"] and made["sha256"] != source["sha256"]:
+                shutil.rmtree(one.parent, ignore_errors=True)
 
 
 def make(
-    path: str, tokenizer: Any, max_length: int | None, place: Path, source: dict[str, str]
+    path: str, tokenizer: Any, limits: Limits, place: Path, source: dict[str, str]
 ) -> dict[str, Any]:
     """Tokenize a file into a folder of its own, which takes its place when it is whole.
 
@@ -155,10 +168,10 @@ def make(
     work.chmod(0o777 & ~_umask())
     try:
         with tokenizers_on_all_cores():
-            num_tokens, num_long = write(path, tokenizer, max_length, work / ROWS)
+            num_tokens, num_long = write(path, tokenizer, limits, work / ROWS)
         if not num_tokens:
             raise UserError(
-                f"max_length: {max_length} is shorter than every row of {path}; raise it"
+                f"max_length: {limits.max_length} is shorter than every row of {path}; raise it"
             )
         about = source | {
             "rows_sha256": manifest.sha256(work / ROWS),
@@ -182,8 +195,9 @@ def _umask() -> int:
     return mask
 
 
-def write(path: str, tokenizer: Any, max_length: int | None, file: Path) -> tuple[int, int]:
+def write(path: str, tokenizer: Any, limits: Limits, file: Path) -> tuple[int, int]:
     """Write a file's rows of at most `max_length` tokens; the numbers of tokens and longer rows."""
+    max_length = limits.max_length
     num_tokens = num_long = 0
     with file.open("wb") as target, pyarrow.ipc.new_stream(target, SCHEMA) as writer:
         for rows in batches(path):
@@ -191,7 +205,7 @@ def write(path: str, tokenizer: Any, max_length: int | None, file: Path) -> tupl
             short = [pair for pair in pairs if not max_length or sum(map(len, pair)) <= max_length]
             num_long += len(pairs) - len(short)
             num_tokens += sum(len(part) for pair in short for part in pair)
-            writer.write_batch(to_arrow(short))
+            writer.write_batch(to_arrow(short, limits.completion_only_loss))
         target.flush()
         os.fsync(target.fileno())
     return num_tokens, num_long
@@ -228,8 +242,8 @@ def tokenize(rows: list[dict[str, Any]], tokenizer: Any) -> list[Pair]:
     ]
 
 
-def to_arrow(pairs: list[Pair]) -> pyarrow.RecordBatch:
-    """Rows with `input_ids`, and `labels` that are `IGNORED` on the prompt."""
+def to_arrow(pairs: list[Pair], completion_only_loss: bool = True) -> pyarrow.RecordBatch:
+    """Rows with `input_ids`, and `labels` that are `IGNORED` on the prompt, or the same."""
     lengths = [len(before) + len(after) for before, after in pairs]
     ids = numpy.empty(sum(lengths), numpy.int32)
     labels = numpy.full(sum(lengths), IGNORED, numpy.int32)
@@ -239,6 +253,8 @@ def to_arrow(pairs: list[Pair]) -> pyarrow.RecordBatch:
         ids[at:middle] = before
         ids[middle:end] = labels[middle:end] = after
         at = end
+    if not completion_only_loss:
+        labels = ids
     offsets = numpy.concatenate([[0], numpy.cumsum(lengths)]).astype(numpy.int32)
     columns = [pyarrow.ListArray.from_arrays(offsets, values) for values in (ids, labels)]
     return pyarrow.record_batch(columns, schema=SCHEMA)

@@ -118,7 +118,7 @@ def check_hosts(start: run_folder.Start, main: dict[str, Any], mine: dict[str, A
 
     Every process raises alike.
     """
-    fault, deadline = run_folder.difference(main, mine), time.monotonic() + VISIBLE_SECONDS
+    fault, deadline = run_folder.difference(main, mine, ()), time.monotonic() + VISIBLE_SECONDS
     while start.work and not fault:
         if run_folder.read_run(Path(start.work)).get("started") == start.started:
             break
@@ -216,10 +216,11 @@ def check_router(model: Any, config: Any) -> None:
     """Refuse a loss of the router for a model that has none, before its weights are loaded."""
     if not config.router_aux_loss_coef:
         return
+    base, adapter = checkpoints.base_and_adapter(model.model_name_or_path, "model_name_or_path")
     with checkpoints.loading("config", model.model_name_or_path, "model_name_or_path"):
         loaded = AutoConfig.from_pretrained(
-            model.model_name_or_path,
-            revision=model.model_revision,
+            base,
+            revision=None if adapter else model.model_revision,
             trust_remote_code=config.trust_remote_code,
         )
     if not hasattr(loaded.get_text_config(), "output_router_logits"):

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate.utils import broadcast_object_list
 from peft import PeftModel
 from transformers import GenerationConfig, Trainer
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_callback import ExportableState
 
-from pipeline import card, generation, manifest
+from pipeline import card, generation
 from pipeline.console import say
 from pipeline.errors import UserError, disk_fault
-
-FOLDER = f"trial{manifest.PARTIAL}"  # in the run's folder; a kill may leave it
+from pipeline.transformers4 import write_old_names
+from stages.removal import TRIAL
 
 
 def own_model(trainer: Trainer) -> Any:
@@ -61,7 +62,7 @@ def try_save(trainer: Trainer) -> None:
 
 def try_parts(trainer: Trainer) -> str | None:
     """The line on the first part that cannot be saved; None where all can."""
-    folder = Path(trainer.args.output_dir, FOLDER)
+    folder = Path(trainer.args.output_dir, TRIAL)
     shutil.rmtree(folder, ignore_errors=True)
     try:
         for what, part in parts(trainer, folder):
@@ -84,7 +85,13 @@ def parts(trainer: Trainer, folder: Path) -> Iterator[tuple[str, Callable[[], ob
     name = f"model_name_or_path: {model.name_or_path}: "
     yield f"{name}its config", lambda: model.config.save_pretrained(folder)
     yield f"{name}its tokenizer", lambda: trainer.processing_class.save_pretrained(folder)
-    yield f"{name}the model", lambda: trainer._save(str(folder), state_dict={})
+    # peft looks up by name what it trains whole.
+    wrapped = trainer.accelerator.unwrap_model(trainer.model)
+    names = wrapped.state_dict() if isinstance(wrapped, PeftModel) else ()
+    empty = {key: torch.empty(0) for key in names}
+    yield f"{name}the model", lambda: trainer._save(str(folder), state_dict=empty)
+    tokenizer = trainer.processing_class
+    yield f"{name}its config for version 4", lambda: write_old_names(folder, tokenizer)
     if trainer.model is model and not is_deepspeed_zero3_enabled():  # its weights are elsewhere
         yield (
             f"{name}weights that share memory",

@@ -1,19 +1,25 @@
 """SFT's packing: whole rows side by side that do not see each other."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from pipeline.checkpoints import read_json
 from pipeline.errors import UserError
 from pipeline.settings import Settings
+from stages.checks.lora import read_config
 
 # Layers whose mask transformers cuts where the positions begin anew. Others carry a state on.
 MASKED_LAYERS = ("full_attention", "sliding_attention", "chunked_attention")
 
+# Model types, or parts of their names, whose layers the configuration does not name so.
+STATE_MODELS = ("mamba", "bamba", "jamba", "zamba", "nemotron_h", "rwkv", "xlstm")
+
 
 def check_packing(settings: Settings) -> None:
     """Refuse packing that cuts rows or lets them see each other, and packing without a length."""
+    if settings.eval_packing and not settings.packing:
+        raise UserError(
+            "eval_packing: true without packing: the held-out rows would see each other; remove it"
+        )
     if not settings.packing:
         return
     if settings.max_length is None:
@@ -30,15 +36,15 @@ def check_packing(settings: Settings) -> None:
 def check_packed_model(settings: Settings) -> None:
     """Refuse to pack rows for a local model whose layers read across them."""
     if settings.packing or settings.padding_free:
-        folder = Path(str(settings.model_name_or_path))
-        check_layers(read_json(folder / "config.json", "model_name_or_path"))
+        model = str(settings.model_name_or_path)
+        check_layers(read_config(model, settings.model_revision))
 
 
 def check_layers(config: Mapping[str, Any]) -> None:
     """Refuse layers, of a config.json, that carry a state from one packed row to the next."""
     inner = config.get("text_config") or config
     types = [str(one) for one in inner.get("layer_types") or ()]
-    types += [kind for kind in ("mamba", "rwkv", "xlstm") if kind in str(config.get("model_type"))]
+    types += [kind for kind in STATE_MODELS if kind in str(config.get("model_type"))]
     others = [one for one in types if one not in MASKED_LAYERS]
     if others:
         raise UserError(

@@ -64,7 +64,7 @@ SWITCHES = (
     ),
     Switch({"load_in_4bit": ON}, "bnb_4bit_quant_type use_bnb_nested_quant bnb_4bit_quant_storage"),
     # The batch: rows packed, and how they are read.
-    Switch({"packing": ON}, "packing_strategy eval_packing"),
+    Switch({"packing": ON}, "packing_strategy"),
     Switch({"packing": OFF}, "padding_free"),  # packed rows have no padding
     Switch(
         {"dataloader_num_workers": ON},

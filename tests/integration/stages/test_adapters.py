@@ -55,6 +55,12 @@ def test_what_is_not_in_the_model_is_refused_before_training(run_stage, monkeypa
     assert named(lambda: run_stage("sft", **LORA | {"lora_target_modules": None} | keys)) == key
 
 
+def test_a_module_that_is_trained_whole_is_saved(run_stage):
+    """What the refusal of an embedding as a target recommends."""
+    folder = run_stage("sft", **LORA | {"lora_modules_to_save": ["lm_head"]})
+    assert (folder / "model.safetensors").is_file() and (folder / "adapter").is_dir()
+
+
 def test_rounding_is_no_other_model(tiny_model_dir, tmp_path):
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM

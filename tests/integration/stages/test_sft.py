@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -132,7 +133,10 @@ def test_long_rows_are_dropped_and_counted_never_cut(run_stage, data_dir, tiny_m
     num_kept = sum(length <= limit for length in lengths)
     assert 20 < num_kept < 40
     path = str(data_dir / "sft_train.jsonl")
-    kept, num_tokens, dropped = sft_rows.load(path, tokenizer, limit, str(tmp_path / "sft"))
+    config = SimpleNamespace(
+        max_length=limit, output_dir=str(tmp_path / "sft"), completion_only_loss=True
+    )
+    kept, num_tokens, dropped = sft_rows.load(path, tokenizer, config)
     assert num_tokens == sum(lengths[:num_kept])
     assert (len(kept), dropped) == (num_kept, 40 - num_kept)
     assert sorted(len(row["input_ids"]) for row in kept) == lengths[:num_kept]

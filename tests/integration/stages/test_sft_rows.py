@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from transformers import AutoTokenizer
@@ -31,8 +32,13 @@ def file(data_dir, tmp_path):
 
 @pytest.fixture
 def load(file, tokenizer, tmp_path):
-    def call(max_length=256, output_dir=tmp_path / "sft"):
-        return sft_rows.load(str(file), tokenizer, max_length, str(output_dir))
+    def call(max_length=256, output_dir=tmp_path / "sft", completion_only_loss=True):
+        config = SimpleNamespace(
+            max_length=max_length,
+            output_dir=str(output_dir),
+            completion_only_loss=completion_only_loss,
+        )
+        return sft_rows.load(str(file), tokenizer, config)
 
     return call
 
@@ -82,9 +88,16 @@ def test_the_runs_of_a_sweep_share_the_ids_of_a_stages_data(
     manifest.write(data, "data", {}, {}, {}, 0.0)
     for name in ("a", "b"):
         output = tmp_path / "run" / "sweep" / name / "sft"
-        sft_rows.load(str(data / "sft_train.jsonl"), tokenizer, 256, str(output))
+        config = SimpleNamespace(max_length=256, output_dir=str(output), completion_only_loss=True)
+        sft_rows.load(str(data / "sft_train.jsonl"), tokenizer, config)
     assert len(num_made) == 1
     assert [*(tmp_path / "run" / "data.tokens").glob("*/rows.arrow")]
+
+
+def test_a_loss_on_prompts_too_is_another_set_of_labels(load, num_made):
+    masked, whole = load().dataset, load(completion_only_loss=False).dataset
+    assert len(num_made) == 2 and masked["input_ids"] == whole["input_ids"]
+    assert whole["labels"] == whole["input_ids"] and masked["labels"] != whole["labels"]
 
 
 @pytest.mark.parametrize("change", ["max_length", "template", "tokenizer", "eos"])
@@ -104,8 +117,12 @@ def test_ids_of_earlier_contents_are_removed(load, file, num_made, tmp_path):
     load()
     (before,) = places(tmp_path)
     write_rows(file, read_rows(file)[:30])
-    assert len(load().dataset) == 30
-    assert len(num_made) == 2 and not before.exists() and len(places(tmp_path)) == 1
+    assert len(load().dataset) == 30 and before.exists()  # a run may have it mapped
+    day = 2 * sft_rows.LEFT_SECONDS
+    os.utime(before / sft_rows.ABOUT, (time.time() - day, time.time() - day))
+    write_rows(file, read_rows(file)[:20])
+    assert len(load().dataset) == 20
+    assert len(num_made) == 3 and not before.exists() and len(places(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("name", ["rows.arrow", "about.json"])
@@ -156,6 +173,7 @@ def test_two_starts_at_once_end_with_the_same_ids(load, tmp_path, num_made):
 
 TWO = """
 import json, sys
+from types import SimpleNamespace
 from accelerate import PartialState
 PartialState(cpu=True)
 from transformers import AutoTokenizer
@@ -165,9 +183,11 @@ times, write = [], sft_rows.write
 sft_rows.write = lambda *args: times.append(1) or write(*args)
 model, file, folder = sys.argv[1:]
 tokenizer = AutoTokenizer.from_pretrained(model)
-rows = sft_rows.load(file, tokenizer, 256, folder)
+config = SimpleNamespace(max_length=256, output_dir=folder, completion_only_loss=True)
+rows = sft_rows.load(file, tokenizer, config)
+config.max_length = 3
 try:
-    sft_rows.load(file, tokenizer, 3, folder)
+    sft_rows.load(file, tokenizer, config)
 except UserError as error:
     print(json.dumps([len(times), rows.num_tokens, len(rows.dataset), str(error)]))
 PartialState().destroy_process_group()

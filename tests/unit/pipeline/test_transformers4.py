@@ -121,14 +121,17 @@ def test_the_tokenizer_is_taken_as_its_file_has_it(tmp_path):
     assert json.loads(file.read_text())["tokenizer_class"] == "B"
 
 
-@pytest.mark.parametrize("head", [True, False])
-def test_an_lm_head_of_its_own_is_not_tied(tmp_path, head):
-    """A model may have one although its configuration says that the embedding is the LM head."""
-    names = ["model.embed_tokens.weight", *(["lm_head.weight"] if head else [])]
-    save_file(
-        {name: numpy.ones((2, 2), numpy.float32) for name in names}, tmp_path / "model.safetensors"
-    )
+@pytest.mark.parametrize(("head", "is_tied"), [(2, False), (1, True), (None, True)])
+def test_an_lm_head_of_its_own_is_not_tied(tmp_path, head, is_tied):
+    """A model may have one although its configuration says that the embedding is the LM head.
+
+    A sharded model that ties them is saved with both.
+    """
+    weights = {"model.embed_tokens.weight": numpy.full((2, 2), 1, numpy.float32)}
+    if head:
+        weights["lm_head.weight"] = numpy.full((2, 2), head, numpy.float32)
+    save_file(weights, tmp_path / "model.safetensors")
     config = tmp_path / "config.json"
     config.write_text('{"model_type": "qwen2", "tie_word_embeddings": true}')
     write_old_names(tmp_path, TOKENIZER)
-    assert json.loads(config.read_text())["tie_word_embeddings"] is not head
+    assert json.loads(config.read_text())["tie_word_embeddings"] is is_tied

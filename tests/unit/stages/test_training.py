@@ -148,6 +148,23 @@ def test_a_run_of_weights_alone_is_never_restarted_silently(folder, monkeypatch,
     assert (folder.with_name("sft.1") / "checkpoint-4/model.safetensors").is_file()
 
 
+def test_weights_alone_of_a_superseded_run_are_passed_over(folder):
+    prepare(folder)
+    add_checkpoint(folder, 4, is_sealed=False)
+    finish(prepare(folder, {"seed": 1}), "other")
+    old = folder.with_name("sft.1") / "checkpoint-4"
+    (old / "optimizer.pt").unlink()
+    start = prepare(folder)
+    assert start.checkpoint is None and (old / "model.safetensors").is_file()
+
+
+def test_hosts_may_not_differ_in_what_a_resumed_run_may():
+    run = {"config": {"update_tokens": 1}, "inputs": {}, "num_processes": 1}
+    other = run | {"config": {"update_tokens": 2}}
+    assert not run_folder.difference(run, other)
+    assert run_folder.difference(run, other, ())
+
+
 def test_deepspeed_has_its_states_in_a_folder(folder):
     checkpoint = add_checkpoint(folder, 4, is_sealed=False)
     for name in ("optimizer.pt", "scheduler.pt"):
