@@ -57,9 +57,11 @@ $(error a value has a dollar sign, which make would expand: use `python -m pipel
 endif
 
 $(PIPELINE): $(VENV)/ready
-	@"$$PY" -m pipeline $@ || $(EXPLAIN)
+	@"$$PY" -c "" || $(EXPLAIN)
+	@exec "$$PY" -m pipeline $@
 $(BENCHMARKS): $(VENV)/ready
-	@OMP_NUM_THREADS=1 "$$PY" -m benchmarks $@ || $(EXPLAIN)
+	@"$$PY" -c "" || $(EXPLAIN)
+	@OMP_NUM_THREADS=1 exec "$$PY" -m benchmarks $@
 test test-slow test-vllm: export PYTEST_ADDOPTS = $(value ARGS)
 test: $(VENV)/ready
 	@OMP_NUM_THREADS=1 "$$PY" -m pytest -n 2 --dist loadfile --durations 10 -m "not slow"

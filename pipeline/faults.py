@@ -10,6 +10,7 @@ import os
 import re
 import resource
 import ssl
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -44,8 +45,8 @@ NOT_THE_SYSTEMS = {
     *(errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.EHOSTUNREACH),
     *(errno.EDESTADDRREQ, errno.ENOTSOCK, errno.EISCONN, errno.EINPROGRESS, errno.ENOMEM),
 }
-# Of a folder's mount only where a file is named.
-OF_NETWORKS_TOO = {errno.ETIMEDOUT, errno.ENOTCONN, errno.EPERM}
+# Files of Python through which an error of a network comes; a mount has the same numbers.
+NETWORKS = {"socket.py", "ssl.py", "selector_events.py"}
 # A library's text may speak of a network with the words of the others.
 IN_TEXTS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE),
@@ -122,8 +123,8 @@ def _numbered(error: BaseException) -> tuple[int | None, str]:
     """The number of an error of the system, and its meaning."""
     if not isinstance(error, OSError) or error.errno not in errno.errorcode:
         return None, ""
-    is_networks = isinstance(error, ssl.SSLError) or not error.filename
-    if error.errno in OF_NETWORKS_TOO and is_networks:
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, ssl.SSLError) or NETWORKS & {Path(f.filename).name for f in frames}:
         return None, ""
     is_tempfiles = NO_TMPDIR in str(error)
     return error.errno, str(error) if is_tempfiles else os.strerror(error.errno)

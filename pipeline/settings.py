@@ -524,10 +524,11 @@ def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
         return (*made, *map(make, classes))
     except UserError:
         raise
-    # Theirs raise any of these over a value that they cannot use. Others are no mistake in a value:
-    # they also start the process group and the GPU.
-    except (ValueError, TypeError, LookupError) as error:
-        if memory_fault(error) or disk_fault(error):
+    # Theirs raise any of these over a value that they cannot use. They also start the process
+    # group and the GPU, whose errors are no mistake in a value.
+    except (ValueError, TypeError, LookupError, OSError, RuntimeError) as error:
+        is_machines = type(error).__module__.startswith("torch") or "gloo" in str(error)
+        if is_machines or memory_fault(error) or disk_fault(error):
             raise
         raise UserError(f"{settings.path}: {' '.join(str(error).split())}") from error
 

@@ -49,7 +49,7 @@ def test_every_format_gives_the_same_rows(write, name):
     ("gold", "golds"),
     [
         (72, ["72"]), (72.0, ["72"]), (0.5, ["0.5"]), (-3, ["-3"]), (["72", 8], ["72", "8"]),
-        (1e300, [str(int(1e300))]), ("nan", ["nan"]),
+        (1e300, [str(10**300)]), ("nan", ["nan"]),
     ],
 )  # fmt: skip
 def test_golds_of_every_kind(write, gold, golds):

@@ -135,7 +135,9 @@ def test_a_check_ends_with_its_time_and_leaves_no_process(tmp_path):
 def test_runs_that_differ_or_learn_nothing_fail(tmp_path):
     def log(name, *losses, norm=1.0):
         (tmp_path / name / "model").mkdir(parents=True)
-        history = [{"loss": loss, "grad_norm": norm} for loss in losses]
+        history = [
+            {"loss": loss, "grad_norm": norm, "step": step} for step, loss in enumerate(losses)
+        ]
         state = {"log_history": history}
         (tmp_path / name / "model/trainer_state.json").write_text(json.dumps(state))
         return tmp_path / name

@@ -69,9 +69,14 @@ def test_shipped_recipes_have_no_error(name, lora, tmp_path, monkeypatch):
 def test_all_faults_are_shown_and_the_exit_code_is_2(tmp_path):
     folder = tmp_path / "recipe"
     shutil.copytree(CONFIGS / "tiny-cpu", folder)
-    for name, line in (("sft", "max_lenght: 3\n"), ("grpo", "num_generations: 7\n")):
-        with (folder / f"{name}.yaml").open("a") as file:
-            file.write(line)
+    for name, old, new in (
+        ("sft", "max_length:", "max_lenght:"),
+        ("grpo", "num_generations: 8", "num_generations: 7"),
+    ):
+        file = folder / f"{name}.yaml"
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
     done = run("--recipe", folder, "--run", tmp_path / "run")
     assert done.returncode == 2
     assert "did you mean 'max_length'?" in done.stdout

@@ -89,7 +89,7 @@ def test_completions_of_each_logged_step_also_after_a_kill(run_stage, tmp_path, 
     for path in (folder / manifest.NAME, files[3]):
         path.unlink()
     shutil.rmtree(folder / "checkpoint-4")
-    run_stage("grpo", **keys, report_to="tensorboard", project="other")
+    run_stage("grpo", **keys, report_to="tensorboard", run_name="other")
     assert f"resuming from {folder}/checkpoint-3" in capsys.readouterr().out
     pd.testing.assert_frame_equal(pd.read_parquet(files[3]), tables[3])
     assert run_folder.read_run(folder)["run_name"] == name and name.startswith(str(folder))

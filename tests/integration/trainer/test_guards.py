@@ -299,7 +299,8 @@ def test_what_cannot_work_is_refused_and_off_is_off(built):
     with pytest.raises(UserError, match=r"^guard_length: .* with DeepSpeed"):
         trainer.train()
 
-    trainer = built(**{f"guard_{name}": "off" for name in GUARDS})
+    off = {f"guard_{name}": "off" for name in GUARDS}
+    trainer = built(**off, guard_repetition_ngram=None, guard_max_repetition=None)
     assert trainer.guard_actions is None and not trainer.extra_state
     assert not any(isinstance(found, GuardActions) for found in trainer.callback_handler.callbacks)
 

@@ -3,13 +3,15 @@
 import errno
 import os
 import resource
+import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline import errors
+from pipeline import errors, faults
 from stages import run_folder
 
 ROOT = Path(__file__).parents[3]
@@ -164,3 +166,11 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_passed_over(tmp_path, monke
         run_folder.last_checkpoint(tmp_path)
     with pytest.raises(OSError):
         run_folder.read_run(tmp_path)
+
+
+def test_a_networks_error_is_not_the_disks():
+    with pytest.raises(OSError) as caught:
+        socket.create_connection(("localhost", 9), timeout=1e-9)
+    name_unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    for error in (caught.value, name_unknown, ssl.SSLError(1, "certificate verify failed")):
+        assert faults.find_fault(error, []) is None

@@ -254,6 +254,21 @@ def test_whatever_hugging_face_s_classes_raise_is_one_line(monkeypatch, error):
     assert "\n" not in str(raised.value) and "this" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("error", "text"), [(MemoryError, ""), (RuntimeError, "[gloo] connectFullMesh failed")]
+)
+def test_a_machines_error_stays_what_it_is(monkeypatch, error, text):
+    @dataclass
+    class Config:
+        def __post_init__(self):
+            raise error(text)
+
+    monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(SFTConfig=Config))
+    settings = config.read_settings(Arguments, ("SFTConfig",), ["--output_dir", "a"])
+    with pytest.raises(error):
+        config.build(settings, Arguments, ("SFTConfig",))
+
+
 STARTS = {
     "model_name_or_path: a/b\n": ("m y", None),
     "model_name_or_path: '{run}/base'\n": ("m y", None),
