@@ -81,6 +81,7 @@ CODE = [
     {"trust_remote_code": True},
     {"trust_remote_code": "yes"},
     {"model_init_kwargs": {"trust_remote_code": True}},
+    {"model_init_kwargs": '{"trust_remote_code": true}'},
     {"model_init_kwargs": {"use_kernels": True}},
     {"model_init_kwargs": {"allow_all_kernels": True}},
     {"model_init_kwargs": {"kernel_config": {"kernel_mapping": {"RMSNorm": "me/x:Norm"}}}},

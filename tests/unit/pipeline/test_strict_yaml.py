@@ -143,3 +143,8 @@ def test_the_launchers_file_is_read_as_strictly(tmp_path):
     path.write_text("num_processes: 2\nuse_cpu: true\nnum_processes: 8\n")
     with pytest.raises(UserError, match="lines 1 and 3"):
         asked_of_launcher(["accelerate", "launch", "--config_file", str(path), "x.py"])
+
+
+@pytest.mark.parametrize("text", ["12e4567abc", "1e5-lr", "2e3_abc", "1.5e3.2"])
+def test_a_text_that_begins_as_a_number_is_one(text):
+    assert strict_yaml.parse(f"model_revision: {text}", "f") == {"model_revision": text}
