@@ -93,13 +93,20 @@ def question_of(row: dict[str, Any]) -> str:
     return str(asked[-1]) if asked else ""
 
 
-def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None:
-    """Refuse a row that a stage could not use, naming file and line."""
+def check_row(
+    row: dict[str, Any], columns: tuple[str, ...], where: str, optional: tuple[str, ...] = ()
+) -> None:
+    """Refuse a row that a stage could not use, naming file and line.
+
+    Args:
+        columns, optional: those that it needs, and those that it reads where they are there.
+    """
     if missing := [column for column in columns if not row.get(column)]:
         needed = ", ".join(columns)
         fault = f"{missing[0]}: missing; rows need {needed}; run `make data` again"
         raise UserError(f"{where}: {fault}")
-    read = {key: shape for key, shape in SHAPE.items() if key.removesuffix("?") in columns}
+    names = {*columns, *optional}
+    read = {key: shape for key, shape in SHAPE.items() if key.removesuffix("?") in names}
     if fault := mismatch(row, read):
         raise UserError(f"{where}: {fault}; fix the row, or run `make data` again")
     if "answer_form" in columns and row["answer_form"] not in ANSWER_FORMS:
@@ -107,10 +114,13 @@ def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None
         raise UserError(f"{where}: answer_form: {wanted} (got {row['answer_form']!r:.80})")
 
 
-def read_problems(path: str) -> Iterator[dict[str, Any]]:
-    """The rows of a GRPO or evaluation file; refuses what cannot be used, or never be matched."""
+def read_problems(path: str, optional: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """The rows of a GRPO or evaluation file; refuses what cannot be used, or never be matched.
+
+    `optional`: columns that are read where they are there, as `check_row` takes them.
+    """
     for where, row in read_rows(path):
-        check_row(row, COLUMNS, where)
+        check_row(row, COLUMNS, where, optional)
         for gold in row["answers"]:
             if not is_parseable(gold):
                 fault = "cannot be parsed, so no completion can match it"

@@ -61,7 +61,7 @@ def read_own(key: str, test_file: str) -> list[dict]:
     Raises:
         UserError: no rows, an id that occurs twice, or a value of a kind that no result can hold.
     """
-    rows = [{key: row.get(key) for key in COLUMNS} for row in read_problems(test_file)]
+    rows = [{key: row.get(key) for key in COLUMNS} for row in read_problems(test_file, COLUMNS)]
     if not rows:
         raise UserError(f"{key}: {test_file} has no rows; `make data` builds it")
     seen = set()
