@@ -4,10 +4,12 @@ Rows, completions and file names are untrusted. Their control characters could c
 write into the clipboard or make an incorrect answer look correct.
 """
 
+import codecs
 import contextlib
 import errno
 import importlib
 import io
+import locale
 import logging
 import os
 import re
@@ -198,6 +200,20 @@ class Bar(tqdm):
             self.disable = True
             self._decr_instances(self)
         super().close()
+
+
+def use_utf8() -> None:
+    """Start this process again in Python's UTF-8 mode, where the locale has another encoding.
+
+    Libraries read files of their own by the locale: TRL's template of a model card, at the first
+    save. What is printed keeps the terminal's encoding.
+    """
+    if sys.flags.utf8_mode or codecs.lookup(locale.getencoding()).name == "utf-8":
+        return
+    if sys.stdout:
+        os.environ.setdefault("PYTHONIOENCODING", f"{sys.stdout.encoding}:backslashreplace")
+    os.environ["PYTHONUTF8"] = "1"
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def quiet_loggers(*names: str) -> None:

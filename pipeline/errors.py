@@ -20,6 +20,7 @@ from pipeline.console import (
     one_line,
     protect_output,
     quiet_imports,
+    use_utf8,
 )
 from pipeline.memory import memory_fault, num_oom_kills
 from pipeline.stages import stage_of_process
@@ -68,6 +69,7 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
     manifest's "stage", "counts", "wall_time_s", ...}. Everything else goes to stderr. Output that
     cannot be written changes neither the run nor its exit code.
     """
+    use_utf8()
     protect_output()
     quiet_imports()
     ask_nobody()

@@ -18,6 +18,7 @@ from pipeline import errors
 from pipeline.console import Bar, notice, say
 
 def main():
+    open(__file__).read()  # as libraries read files of their own
     print("a ± ≤ \\ud800", flush=True)
     say("b ± →")
     notice("c μ")
@@ -80,6 +81,13 @@ def test_a_letter_that_the_terminal_lacks_is_replaced(script, tmp_path, encoding
     done = subprocess.run(script, env=env, capture_output=True, timeout=60)
     assert done.returncode == 0 and (tmp_path / "done").exists(), done.stderr
     assert "\\u2264 \\ud800" in done.stdout.decode(encoding)
+
+
+def test_a_locale_decides_nothing_but_the_terminals_encoding(script, tmp_path):
+    env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(script, env=env, capture_output=True, timeout=60)
+    assert done.returncode == 0 and (tmp_path / "done").exists(), done.stderr
+    assert "\\xb1" in done.stdout.decode("ascii")
 
 
 @pytest.mark.parametrize("module", ["pipeline", "stages.grpo"])
