@@ -28,6 +28,7 @@ LOGS = (
     *("runs/**/events.out.tfevents.*", "completions/completions_*.parquet"),
 )
 
+TORN = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # as Rust's tempfile names it
 TRIAL = f"trial{PARTIAL}"  # a start's trial of a save, in the run's folder
 
 
@@ -78,6 +79,16 @@ def remove_logs(folder: Path) -> bool:
     with contextlib.suppress(OSError):
         folder.rmdir()
     return not folder.exists()
+
+
+def remove_torn(folder: Path) -> None:
+    """Remove what a kill has left of weights that safetensors was writing, here or in a checkpoint.
+
+    It writes to such a name first and renames it; no reader takes the name for weights.
+    """
+    for place in (folder, *checkpoints(folder).values()):
+        files = place.iterdir() if place.is_dir() else ()
+        remove_files(place, [file.name for file in files if TORN.fullmatch(file.name)])
 
 
 def set_aside(path: Path, kind: str, why: str, name: str = "") -> None:

@@ -33,7 +33,7 @@ from pipeline import card, checkpoints, generation, manifest
 from pipeline.console import is_main_process, quiet_trackers, say
 from pipeline.errors import UserError, check_space
 from pipeline.memory import memory_fault
-from stages import adapters, run_folder, trial
+from stages import adapters, removal, run_folder, trial
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.launch import FSDP, asked_engine, check_started
 from stages.out_of_memory import out_of_memory
@@ -144,6 +144,7 @@ def start_run(folder: str, identity: dict[str, Any]) -> run_folder.Start:
         say(line)
     if start.work is None:
         return start
+    removal.remove_torn(Path(start.work))
     source = start.checkpoint or identity["config"].get("resume_from_checkpoint")
     if isinstance(source, str):
         run_folder.check_resume(Path(source), identity)

@@ -298,3 +298,15 @@ def test_a_checkpoint_that_is_a_link_is_resumed_from(folder):
     add_checkpoint(folder, 4).rename(folder.parent / "elsewhere")
     (folder / "checkpoint-4").symlink_to("../elsewhere")
     assert prepare(folder).checkpoint == str(folder / "checkpoint-4")
+
+
+def test_torn_weights_are_removed_and_a_users_files_kept(folder):
+    prepare(folder)
+    checkpoint = add_checkpoint(folder, 4)
+    for place in (folder, checkpoint):
+        for name in (".tmpIRZv9H", ".tmp", ".tmp-notes"):
+            (place / name).write_text("")
+    start = prepare(folder)
+    assert start.checkpoint == str(checkpoint)
+    for place in (folder, checkpoint):
+        assert {".tmp", ".tmp-notes"} == {p.name for p in place.iterdir() if ".tmp" in p.name}
