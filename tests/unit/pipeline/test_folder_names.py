@@ -23,6 +23,13 @@ def test_the_name_of_a_run_changes_nothing_else_in_a_yaml(tmp_path):
     assert manifest.config_matches(found, ["--config", str(path), "--run_dir", NAME])
 
 
+@pytest.fixture(autouse=True)
+def outside_make(monkeypatch):
+    """`make test` hands its flags and its Python on to every make below it."""
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_GOALS", "PY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_make_starts_what_it_should_in_such_a_folder(tmp_path):
     clone = tmp_path / NAME
     (clone / ".venv/bin").mkdir(parents=True)
