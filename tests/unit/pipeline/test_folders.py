@@ -11,18 +11,18 @@ from pipeline.folders import REPOSITORY, check_output
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A current folder within a home folder, both empty but for a file."""
-    (tmp_path / "home/work").mkdir(parents=True)
-    (tmp_path / "home/work/file").touch()
-    (tmp_path / "home/work/link").symlink_to(tmp_path / "home")
+    (tmp_path / "home/mine").mkdir(parents=True)
+    (tmp_path / "home/mine/file").touch()
+    (tmp_path / "home/mine/link").symlink_to(tmp_path / "home")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path / "home/work")
+    monkeypatch.chdir(tmp_path / "home/mine")
     return tmp_path
 
 
 @pytest.mark.parametrize(
     "folder",
     [
-        "", " ", None, ".", "./", "..", "../..", "/", "/dev/null", "file", "~", "~/", "~/work",
+        "", " ", None, ".", "./", "..", "../..", "/", "/dev/null", "file", "~", "~/", "~/mine",
         "link", "a/..", str(REPOSITORY), str(REPOSITORY.parent),
     ],
 )  # fmt: skip

@@ -28,7 +28,7 @@ class Arguments:
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "home" / "work").mkdir(parents=True)
+    (tmp_path / "home" / "mine").mkdir(parents=True)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "home"
@@ -41,10 +41,10 @@ def read(tmp_path, *words, own=Arguments, hf=(), **keys):
 
 def test_the_home_folder_is_meant_by_a_tilde_wherever_a_path_is(tmp_path, home):
     settings = read(
-        tmp_path, "--train_file", "~/d.jsonl", output_dir="~/work/x", title="~ 5 minutes",
+        tmp_path, "--train_file", "~/d.jsonl", output_dir="~/mine/x", title="~ 5 minutes",
         checkpoints=["base=~/m", "hub=owner/name"], sources=[{"path": "~/d.jsonl"}],
     )  # fmt: skip
-    assert settings.output_dir == f"{home}/work/x" and settings.title == "~ 5 minutes"
+    assert settings.output_dir == f"{home}/mine/x" and settings.title == "~ 5 minutes"
     assert settings.train_file == f"{home}/d.jsonl"
     assert settings.checkpoints == [f"base={home}/m", "hub=owner/name"]
     assert settings.sources == [{"path": f"{home}/d.jsonl"}]
@@ -53,13 +53,13 @@ def test_the_home_folder_is_meant_by_a_tilde_wherever_a_path_is(tmp_path, home):
 
 
 @pytest.mark.parametrize(
-    "written", ["~/work/x", "{home}/work/x", "../home/work/x", "link/x", "{home}/./work//x/"]
+    "written", ["~/mine/x", "{home}/mine/x", "../home/mine/x", "link/x", "{home}/./mine//x/"]
 )
 def test_a_folder_has_one_owner_however_its_path_is_written(tmp_path, home, written):
-    Path("link").symlink_to(home / "work")
+    Path("link").symlink_to(home / "mine")
     parent = psutil.Process(os.getppid())
     owner = {"host": socket.gethostname(), "pid": parent.pid, "started": parent.create_time()}
-    (home / "work" / "x.lock").write_text(json.dumps(owner))
+    (home / "mine" / "x.lock").write_text(json.dumps(owner))
     words = ["--output_dir", written.format(home=home)]
     with pytest.raises(UserError, match=f"in use by process {parent.pid}"):
         parse("", Arguments, argv=words, owns="output_dir")
