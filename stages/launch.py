@@ -260,7 +260,7 @@ def main() -> None:
     except SignalException as end:
         sys.exit(128 + end.sigval)
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
+        rank, failure = restarts.cause(error.failures)
         code = failure.exitcode
         if code == -signal.SIGKILL:  # it had no time to tell why
             raise killed(f"rank {rank}", num_kills) from error

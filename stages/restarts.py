@@ -122,6 +122,32 @@ def errors_of(failures: Iterable[Any], is_oom_kill: bool) -> set[str]:
     return found
 
 
+def cause(failures: Mapping[int, Any]) -> tuple[int, Any]:
+    """The rank and the failure that ended an attempt; the others ended for it.
+
+    Torch elastic takes the oldest, by whole seconds of a time that `note_for_launcher` writes too,
+    and may so name a process that the launcher itself has ended.
+
+    Args:
+        failures: torch elastic's, by rank.
+    """
+
+    def order(rank: int) -> tuple[int, int]:
+        code = failures[rank].exitcode
+        if code == MISTAKE:
+            kind = 0
+        elif code == LOST:  # another process was gone
+            kind = 2
+        elif code == -signal.SIGTERM:  # the launcher ends the others with it
+            kind = 3
+        else:
+            kind = 1
+        return kind, failures[rank].timestamp
+
+    rank = min(failures, key=order)
+    return rank, failures[rank]
+
+
 def make_elastic(config: Any, asked: Mapping[str, Any]) -> Any:
     """Make torch's LaunchConfig one whose processes can start again; `asked`: flags and file."""
     from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
@@ -168,7 +194,6 @@ def install(asked: Mapping[str, Any]) -> None:
     """Let torch's launcher restart, with an agent that knows of mistakes and of lost hosts."""
     from torch.distributed import DistStoreError
     from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher import api
 
     class Agent(api.LocalElasticAgent):
@@ -234,7 +259,7 @@ def install(asked: Mapping[str, Any]) -> None:
             if num_hosts > 1:
                 time.sleep(1)  # a mistake elsewhere may be the cause
             left = f"{self._remaining_restarts} of {self._worker_group.spec.max_restarts} left"
-            rank, failure = ChildFailedError("", result.failures).get_first_failure()
+            rank, failure = cause(result.failures)
             end = failure.signal_name() if failure.exitcode < 0 else failure.exitcode
             notice(f"rank {rank} ended with {end}; all processes start again ({left})")
 

@@ -23,6 +23,11 @@ def main():
     if kind == f"killed {rank}" or (kind == "killed once" and rank == "1"
                                     and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "killed later" and rank == "0":
+        note_for_launcher(checkpoint="checkpoint-8")
+    if kind == "killed later" and rank == "1":
+        time.sleep(3)
+        os.kill(os.getpid(), signal.SIGKILL)
     if kind == "nohup" and rank == "0":
         os.kill(os.getppid(), signal.SIGHUP)
         time.sleep(1)
@@ -59,13 +64,14 @@ def launch(*words):
         ("refused", 2, LINE),
         ("refused 1", 2, LINE),
         ("killed 1", 137, "error: rank 1 was ended by SIGKILL"),
+        ("killed later", 137, "error: rank 1 was ended by SIGKILL"),
         ("killed once", 0, "notice: rank 1 ended with SIGKILL; all processes start again"),
     ],
 )
 def test_a_launch_ends_with_one_line(fork_server, tmp_path, kind, code, line):
     (tmp_path / "script.py").write_text(SCRIPT)
     flags = ["--config_file", "configs/accelerate/cpu.yaml", "--num_processes", "2"]
-    flags += ["--max_restarts", "0"] if kind == "killed 1" else []
+    flags += ["--max_restarts", "0"] if kind in ("killed 1", "killed later") else []
     words = [*flags, str(tmp_path / "script.py"), kind]
     if kind == "well":  # a process of its own, whose imports say nothing either
         command = [sys.executable, "-m", "stages.launch", *words]

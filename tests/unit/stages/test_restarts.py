@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from stages.restarts import errors_of, in_launch, note_for_launcher, same_error
+from stages.restarts import cause, errors_of, in_launch, note_for_launcher, same_error
 
 torch_errors = pytest.importorskip("torch.distributed.elastic.multiprocessing.errors")
 MINE = "ValueError in mine.py, line 3"
@@ -56,3 +56,23 @@ def test_a_process_leaves_its_facts_for_torch_elastic(tmp_path, monkeypatch):
     (error,) = errors_of([read], is_oom_kill=False)
     assert "ValueError" in error and "test_restarts.py" in error and "17" not in error
     assert json.loads(file.read_text())["timestamp"] == read.timestamp > 0
+
+
+@pytest.mark.parametrize(
+    ("codes", "rank"),
+    [
+        ((-signal.SIGTERM, 2), 1),
+        ((1, -signal.SIGTERM), 0),
+        ((-signal.SIGTERM, -signal.SIGKILL), 1),
+        ((75, -signal.SIGKILL), 1),
+        ((-signal.SIGTERM, 75), 1),
+        ((1, 2), 1),  # a mistake ends the launch
+        ((1, 71), 0),
+        ((-signal.SIGTERM, -signal.SIGTERM), 0),
+    ],
+)
+def test_the_cause_is_no_process_that_ended_for_another(codes, rank):
+    failures = {n: failure(code, rank=n) for n, code in enumerate(codes)}
+    for n, found in failures.items():
+        found.timestamp = n  # the times of checkpoints would name rank 0
+    assert cause(failures) == (rank, failures[rank])
