@@ -241,7 +241,7 @@ def main() -> None:
     from stages.adapters import adapting
     from stages.trainer.evaluation import read_best
     from stages.trainer.update import use_stochastic_rounding
-    from stages.trial import own_model
+    from stages.trial import own_model, try_sampling
 
     quiet()
     tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
@@ -257,6 +257,7 @@ def main() -> None:
 
     with loading("model", model.model_name_or_path, "model_name_or_path"), adapting(model):
         trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
+    try_sampling(trainer)
     if ignored := describe_ignored(own_model(trainer).generation_config):
         path = model.model_name_or_path
         say(f"grpo: rollouts follow the recipe alone; {path} would have set {ignored}")

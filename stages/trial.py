@@ -4,6 +4,7 @@ Everything that a checkpoint holds is written beside the run, but for the weight
 of a save up to the point where a file would be opened.
 """
 
+import copy
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,8 +21,10 @@ from transformers.trainer_callback import ExportableState
 from pipeline import card, generation
 from pipeline.console import say
 from pipeline.errors import UserError, disk_fault
+from pipeline.memory import memory_fault
 from pipeline.transformers4 import write_old_names
 from stages.removal import TRIAL
+from stages.trainer.evaluation import random_state_kept
 
 
 def own_model(trainer: Trainer) -> Any:
@@ -58,6 +61,37 @@ def try_save(trainer: Trainer) -> None:
     (fault,) = broadcast_object_list([fault])
     if fault:
         raise UserError(fault)
+
+
+def try_sampling(trainer: Any) -> None:
+    """Generate a token for two prompts with the recipe's `generation_kwargs`, before training.
+
+    Raises:
+        UserError: where transformers or vLLM refuses one of them.
+    """
+    given = trainer.args.generation_kwargs
+    if not given or is_deepspeed_zero3_enabled():  # its weights are elsewhere
+        return
+    try:
+        if trainer.args.use_vllm:
+            from vllm import SamplingParams
+
+            SamplingParams(**given)
+        else:
+            model = own_model(trainer)
+            prompts = torch.zeros(2, 1, dtype=torch.long, device=model.device)
+            config = copy.deepcopy(trainer.generation_config)
+            config.max_new_tokens = 1
+            with torch.no_grad(), random_state_kept(trainer.accelerator.device):
+                model.generate(prompts, generation_config=config)
+    # Another library's checks: what is wrong decides what is raised.
+    except Exception as error:
+        if memory_fault(error):
+            raise
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise UserError(
+            f"generation_kwargs: {given}: no rollout can be sampled with it ({reason}); correct it"
+        ) from error
 
 
 def try_parts(trainer: Trainer) -> str | None:

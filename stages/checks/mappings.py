@@ -29,6 +29,14 @@ TAKEN = {
     "cache_implementation": "cache_implementation",
     "structured_outputs": "vllm_structured_outputs_regex",
 }
+# Of generation_kwargs, what nothing in a recipe may set, and why.
+REFUSED = dict.fromkeys(
+    (
+        *("eos_token_id", "pad_token_id", "bos_token_id", "stop_token_ids", "disable_compile"),
+        *("return_dict_in_generate", "detokenize", "output_kind", "logprobs", "prompt_logprobs"),
+    ),
+    "is decided by TRL or the tokenizer",
+) | {"watermarking_config": "would mark every rollout"}
 CHECKPOINTING = (
     "use_reentrant preserve_rng_state determinism_check debug early_stop selective every_n_layers "
     "offload"
@@ -76,5 +84,7 @@ def check_mappings(settings: Settings) -> None:
         for name in given:
             if key == "generation_kwargs" and name in TAKEN:
                 raise UserError(f"{key}: {name}: belongs to the recipe; set {TAKEN[name]}")
+            if key == "generation_kwargs" and name in REFUSED:
+                raise UserError(f"{key}: {name}: {REFUSED[name]}; remove it")
             if name not in names(settings):
                 raise UserError(f"{key}: {name!r} is read by nothing; remove it, or correct it")

@@ -124,3 +124,28 @@ def test_rollouts_follow_the_recipe_alone(run_stage, copy_model, capsys, monkeyp
     assert len(ignored) == 1 and "suppress_tokens" in ignored[0]
     saved = json.loads((folder / "generation_config.json").read_text())
     assert saved["min_new_tokens"] == 11  # the model's own users keep its defaults
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"no_repeat_ngram_size": "x"},
+        {"bad_words_ids": [[99_999]]},  # tokens that the model does not have
+        {"stop_strings": "x"},  # TRL gives generate no tokenizer
+        {"prompt_lookup_num_tokens": 3},  # for one prompt alone
+    ],
+)
+def test_sampling_that_would_fail_is_refused_before_training(run_stage, tmp_path, given):
+    (name,) = given
+    with pytest.raises(UserError, match=f"generation_kwargs: .*{name}.*no rollout"):
+        run_stage("grpo", generation_kwargs=given)
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_trying_a_setting_changes_no_rollout(run_stage, tmp_path):
+    folders = [
+        run_stage("grpo", output_dir=str(tmp_path / name), max_steps=2, generation_kwargs=given)
+        for name, given in (("with", {"renormalize_logits": True}), ("without", None))
+    ]
+    first, second = ((folder / "model.safetensors").read_bytes() for folder in folders)
+    assert first == second

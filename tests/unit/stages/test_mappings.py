@@ -5,7 +5,7 @@ import pytest
 from pipeline.settings import known_keys
 from stages.arguments import SFT, SftArguments
 from stages.checks import check_grpo_keys, check_sft_keys
-from stages.checks.mappings import CHECKPOINTING, TAKEN, fields_of
+from stages.checks.mappings import CHECKPOINTING, REFUSED, TAKEN, fields_of
 from tests.unit.stages.helpers import grpo, named, sft
 
 GENERATION = ("transformers", "generation/configuration_utils.py")
@@ -18,7 +18,7 @@ PAGED = {"use_transformers_continuous_batching": True}
         ({"generation_kwargs": {"banana": 3}}, "generation_kwargs"),
         ({"generation_kwargs": '{"banana": 3}'}, "generation_kwargs"),
         ({"generation_kwargs": "x"}, "generation_kwargs"),
-        *(({"generation_kwargs": {name: 1}}, "generation_kwargs") for name in TAKEN),
+        *(({"generation_kwargs": {name: 1}}, "generation_kwargs") for name in (*TAKEN, *REFUSED)),
         ({"generation_kwargs": {"no_repeat_ngram_size": 3}}, None),
         ({"generation_kwargs": {}}, None),
         ({"accelerator_config": {"banana": 3}}, "accelerator_config"),
