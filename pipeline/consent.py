@@ -1,4 +1,4 @@
-"""A recipe may come from somebody else: its YAML runs no code and no program without consent.
+"""A recipe may come from somebody else: its YAML runs no code and sends no key without consent.
 
 Consent is the key on the user's own command line, or ALLOW_CODE=1 in the user's environment.
 """
@@ -7,9 +7,11 @@ import os
 import re
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import urlsplit
 
 from pipeline.errors import UserError
 
+KEY_VARIABLE = "OPENAI_API_KEY"
 # Variables that change how fast or how talkative a stage is. Left out is what names a file, a
 # folder, a module, a host or an account, such as PATH, PYTHONPATH, LD_PRELOAD, GIT_CONFIG_COUNT,
 # HF_HOME, HF_ENDPOINT, NCCL_NET_PLUGIN, VLLM_PLUGINS or TORCHINDUCTOR_CACHE_DIR.
@@ -62,6 +64,21 @@ def check_value(key: str, value: Any, where: str) -> None:
         raise UserError(
             f"{where}: {found} is code that would run; read it, then set ALLOW_CODE=1, or give "
             f"--{key} on the command line"
+        )
+
+
+def check_address(key: str, value: Any, where: str) -> None:
+    """Refuse a server named by a YAML that would be sent the user's own API key.
+
+    Servers of this host and of the key's issuer may have it.
+    """
+    if key != "base_url" or is_given() or not os.environ.get(KEY_VARIABLE):
+        return
+    host = urlsplit(str(value)).hostname or ""
+    if host not in ("localhost", "127.0.0.1", "::1", "api.openai.com"):
+        raise UserError(
+            f"{where}: {key}: {host} would be sent your {KEY_VARIABLE}; if you trust it, give "
+            f"--{key} on the command line, else unset the variable"
         )
 
 

@@ -376,9 +376,15 @@ def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict
             typed[name] = None if is_value else UNSET
         else:
             typed[name] = plain(name, convert(name, value, key, where), where)
-            if where != COMMAND_LINE:  # a mapping may have been written as JSON
-                consent.check_value(name, typed[name], where)
     return typed
+
+
+def _check_consent(values: Mapping[str, Any], typed: Mapping[str, Any], path: str) -> None:
+    """Refuse what a YAML may not decide; what is typed on the command line counts in its place."""
+    for name, value in values.items():
+        if name not in typed:
+            consent.check_value(name, value, path)
+            consent.check_address(name, value, path)
 
 
 def _command_line(argv: list[str]) -> dict[str, Any]:
@@ -473,10 +479,12 @@ def read_settings(
         raise UserError(f"{path}: env: {found}")
     consent.check_env(env, path or COMMAND_LINE)
     file = _typed(config, known, path or COMMAND_LINE)
-    overrides = _typed(shell, known, COMMAND_LINE)
+    overrides = typed = _typed(shell, known, COMMAND_LINE)
+    _check_consent(file, typed, path)
     if overlay:
-        changes = _scaled(read_yaml(overlay, run_dir), file, known)
-        overrides = _typed(changes, known, overlay) | overrides
+        changes = _typed(_scaled(read_yaml(overlay, run_dir), file, known), known, overlay)
+        _check_consent(changes, typed, overlay)
+        overrides = changes | overrides
     settings = Settings(file, overrides, known, path or COMMAND_LINE, env, shell)
     for name, key in known.items():
         if key.is_own and key.default is UNSET and name not in settings:

@@ -14,12 +14,12 @@ from multiprocessing.pool import ThreadPool
 from typing import Any
 
 from data_prep.sampling.store import Completion, Request
+from pipeline.consent import KEY_VARIABLE
 from pipeline.errors import UserError
 from pipeline.prompts import THINK_CLOSE, THINK_OPEN
 
 MAX_RETRIES = 5  # by the client, after 0.5, 1, 2, 4 and 8 seconds, for 408, 409, 429 and 5xx too
 CONNECT_S = 20.0
-KEY_VARIABLE = "OPENAI_API_KEY"  # servers of one's own need none
 # By the client's errors; it has tried again before.
 REMEDIES = {
     "APITimeoutError": "raise timeout_s or lower concurrency",

@@ -13,6 +13,7 @@ from pipeline.errors import UserError
 from pipeline.settings import read_settings
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
 from stages.checks.common import check_upload
+from stages.distill import DistillArguments
 from stages.launch import check_launch
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -107,6 +108,7 @@ def test_a_key_that_runs_code_needs_consent(tmp_path, stage, keys, monkeypatch):
     if isinstance(keys[key], str | bool):
         words = [f"--{key}", str(keys[key]).lower()]
         assert getattr(read(tmp_path, stage, *words), key)
+        assert getattr(read(tmp_path, stage, *words, **keys), key)
     monkeypatch.setenv("ALLOW_CODE", "1")
     assert key in read(tmp_path, stage, **keys)
 
@@ -139,6 +141,40 @@ def test_deepspeed_unpickles_no_checkpoint_that_only_a_yaml_names(tmp_path):
         check_launch(read(tmp_path, "sft", bf16=False, **keys), env, {})
     words = ["--resume_from_checkpoint", "mine/checkpoint-4"]
     check_launch(read(tmp_path, "sft", *words, bf16=False), env, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "is_refused"),
+    [
+        ("http://example.com/v1", True),
+        ("https://api.openai.com.example.com/v1", True),
+        ("https://api.openai.com@example.com/v1", True),
+        ("http://10.0.0.7:8000/v1", True),
+        ("http://localhost:8000/v1", False),
+        ("http://[::1]:8000/v1", False),
+        ("https://api.openai.com/v1", False),
+    ],
+)
+def test_a_recipe_sends_no_api_key_to_another_host(tmp_path, monkeypatch, url, is_refused):
+    path = tmp_path / "distill.yaml"
+    path.write_text(yaml.safe_dump({
+        "problems_file": "p", "output_dir": "o", "model_name_or_path": "m", "backend": "openai",
+        "base_url": url,
+    }))  # fmt: skip
+
+    def read(*words):
+        return read_settings(DistillArguments, (), ["--config", str(path), *words])
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert read().base_url == url  # there is no key to send
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
+    if is_refused:
+        with pytest.raises(UserError, match=r"distill\.yaml: base_url: .*OPENAI_API_KEY"):
+            read()
+    if "@" not in url:  # a password is refused in a list of processes
+        assert read("--base_url", url).base_url == url
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    assert read().base_url == url
 
 
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system [touch ran]", "!function x.y"])
