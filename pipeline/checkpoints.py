@@ -31,6 +31,11 @@ VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.js
 INDEX = {"weight_map?": {str: str}}
 MAPPING: json_files.Shape = {str: object}
 MAX_CAUSE = 300  # characters of a library's message, which may list every weight
+# Keys of a tokenizer's config that name places of images and sounds.
+MEDIA_TOKENS = (
+    *("image_token", "video_token", "audio_token", "boi_token", "eoi_token"),
+    *("boa_token", "eoa_token", "vision_bos_token", "vision_eos_token"),
+)
 BARE_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without own tokens
 
 
@@ -148,15 +153,32 @@ def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
 
 
 def count_tokens(vocabulary: Any, config: Any, added: Mapping[str, Any]) -> int:
-    """One more than the largest id in a tokenizer's files; 0 where they have another form."""
+    """One more than the largest id that text can get; 0 where the files have another form.
+
+    Places of images and sounds do not count: Gemma 3 1B, which reads text alone, has no row for its
+    `image_token`.
+    """
     try:
         known = vocabulary["model"]["vocab"] if vocabulary else ()
         ids = [*known.values()] if isinstance(known, dict) else [*range(len(known))]
-        ids += [token["id"] for token in vocabulary.get("added_tokens") or ()]
-        ids += [int(number) for number in config.get("added_tokens_decoder") or ()]
-        return max([*ids, *added.values()], default=-1) + 1
+        named = config | (config.get("extra_special_tokens") or {})
+        media = {weights.text(named.get(name)) for name in MEDIA_TOKENS}
+        listed = vocabulary.get("added_tokens") or ()
+        texts = {token["id"]: weights.text(token) for token in listed}
+        decoder = config.get("added_tokens_decoder") or {}
+        texts |= {int(number): weights.text(token) for number, token in decoder.items()}
+        texts |= {number: content for content, number in added.items()}
+        ids += [number for number, content in texts.items() if content not in media]
+        return max(ids, default=-1) + 1
     except (AttributeError, KeyError, TypeError, ValueError):
         return 0
+
+
+def num_tokens_of(tokenizer: Any) -> int:
+    """The same of a loaded tokenizer."""
+    media = {getattr(tokenizer, name, None) for name in MEDIA_TOKENS}
+    ids = (number for content, number in tokenizer.get_vocab().items() if content not in media)
+    return max(ids, default=-1) + 1
 
 
 def check_embedding(num_tokens: int, config: Mapping[str, Any], key: str) -> None:

@@ -9,6 +9,7 @@ from pipeline.checkpoints import (
     check_vocabulary,
     load_template,
     load_tokenizer,
+    num_tokens_of,
     read_json,
     tokenizer_path,
 )
@@ -65,7 +66,7 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
     yield check_pad(tokenizer)
     yield check_round_trip(tokenizer)
     shape = recipe.known_shape(next(iter(recipe.stages()), "sft"))
-    yield from inputs.attempt(TOPIC, check_embedding, len(tokenizer), shape, TOPIC)
+    yield from inputs.attempt(TOPIC, check_embedding, num_tokens_of(tokenizer), shape, TOPIC)
     # TRL generates to the generation config's ends, else to the tokenizer's own.
     config = read_json(Path(tokenizer.name_or_path, "generation_config.json"), TOPIC, ENDS)
     ends = config.get("eos_token_id", tokenizer.eos_token_id)

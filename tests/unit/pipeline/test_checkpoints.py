@@ -3,7 +3,9 @@
 import json
 
 import pytest
+import tokenizers
 
+from pipeline import checkpoints
 from pipeline.checkpoints import check_checkpoint, load_tokenizer, tokenizer_path
 from pipeline.errors import UserError
 from tests.unit.stages.helpers import NO_TENSORS, write_model
@@ -56,6 +58,10 @@ INDEX = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safe
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 988097824\n"
 SIZE = {"config.json": {"vocab_size": 5}}
 ADDED = {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 7, "content": "<x>"}]}
+IMAGE = {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 5, "content": "<image>"}]}
+CHAT = {"chat_template": "x", "eos_token": "y"}
+NAMED = CHAT | {"image_token": "<image>"}
+NAMED_BELOW = CHAT | {"extra_special_tokens": {"image_token": {"content": "<image>"}}}
 BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
 
 
@@ -89,6 +95,10 @@ BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
         (SIZE | {"tokenizer.json": ADDED}, None, "8 tokens"),
         (SIZE | {"added_tokens.json": {"<x>": 5}}, None, "6 tokens"),
         ({"config.json": {"text_config": {"vocab_size": 5}}, "tokenizer.json": ADDED}, None, "8 t"),
+        # Gemma 3 1B: a text model without a row for the place of an image
+        (SIZE | {"tokenizer.json": IMAGE, "tokenizer_config.json": NAMED}, None, None),
+        (SIZE | {"tokenizer.json": IMAGE, "tokenizer_config.json": NAMED_BELOW}, None, None),
+        (SIZE | {"tokenizer.json": IMAGE}, None, "6 tokens"),
         (SIZE | {"tokenizer.json": {"model": []}}, None, None),  # loading tells
     ],
 )
@@ -100,3 +110,20 @@ def test_a_local_model_must_be_whole(tmp_path, files, template, refused):
     with pytest.raises(UserError, match=f"^model: {tmp_path}.*{refused}") as error:
         check_checkpoint(str(tmp_path), "model", template)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("extra", "num_tokens"), [({"image_token": "<image>"}, 2), ({"x_token": "<x>"}, 3)]
+)
+def test_files_and_tokenizer_give_the_same_number_of_tokens(tmp_path, extra, num_tokens):
+    transformers = pytest.importorskip("transformers")
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    built = transformers.PreTrainedTokenizerFast(tokenizer_object=model, extra_special_tokens=extra)
+    built.save_pretrained(tmp_path)
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    files = [
+        checkpoints.read_json(tmp_path / name, "model_name_or_path")
+        for name in ("tokenizer.json", "tokenizer_config.json", "added_tokens.json")
+    ]
+    assert len(loaded) == 3
+    assert checkpoints.num_tokens_of(loaded) == checkpoints.count_tokens(*files) == num_tokens
