@@ -5,19 +5,24 @@ else ends the run at its step with one line: an exception, `sys.exit`, another n
 text, nested lists, NaN, infinity. TRL would train on some of them.
 """
 
+import contextlib
 import copy
+import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from trl.trainer.utils import get_callable_name, is_async_callable
 
+from pipeline.console import notice
 from stages.own_code import BadResultError, blamed, load_own
 from stages.run_folder import last_checkpoint
 
 LARGEST = 1e18  # TRL squares rewards in float32
+SLOW_SECONDS = 60.0  # after which a call is told of
 
 
 def own_reward(name: str, config: Any) -> Callable[..., Any]:
@@ -35,18 +40,36 @@ def own_reward(name: str, config: Any) -> Callable[..., Any]:
         return at_step(state.global_step, config.output_dir, "held_out" in batch)
 
     def reward(**batch: Any) -> list[float | None]:
-        with blamed("reward_funcs", name, function, lambda: where(batch)):
+        end = functools.partial(where, batch)
+        with blamed("reward_funcs", name, function, end), told_if_slow(name, end):
             found = function(**copied(batch))
             return numbers_of(found, len(batch["completions"]))
 
     async def async_reward(**batch: Any) -> list[float | None]:
-        with blamed("reward_funcs", name, function, lambda: where(batch)):
+        end = functools.partial(where, batch)
+        with blamed("reward_funcs", name, function, end), told_if_slow(name, end):
             found = await function(**copied(batch))
             return numbers_of(found, len(batch["completions"]))
 
     chosen = async_reward if is_async_callable(function) else reward
     chosen.__name__ = get_callable_name(function)  # by which TRL logs it
     return chosen
+
+
+@contextlib.contextmanager
+def told_if_slow(name: str, where: Callable[[], str]) -> Iterator[None]:
+    """Say which reward has not returned after a minute; it may hang, and nothing ends it."""
+
+    def tell() -> None:
+        notice(f"reward_funcs: {name} has not returned for {SLOW_SECONDS:.0f} s{where()}")
+
+    timer = threading.Timer(SLOW_SECONDS, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def copied(batch: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A reward of the user's own: its result is checked, its inputs are copies, its errors one line."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
+from stages import own_reward
 from stages.rewards import build_rewards
 
 SOURCES = {
@@ -131,3 +133,18 @@ def test_the_first_line_of_a_module_may_fail_too(reward, tmp_path, monkeypatch):
         from stages.own_code import load_own
 
         load_own("mine:score", "reward_funcs")
+
+
+@pytest.mark.parametrize("prefix", ["", "async "])
+def test_a_reward_that_may_hang_is_told_of(reward, prefix, monkeypatch, capsys):
+    monkeypatch.setattr(own_reward, "SLOW_SECONDS", 0.05)
+    slow = reward("import time; time.sleep(0.5); return [0.0, 1.0]", prefix)
+    result = slow(**batch())
+    assert (asyncio.run(result) if prefix else result) == [0.0, 1.0]
+    line = capsys.readouterr().err
+    assert "mine:score has not returned" in line and "at step 3" in line
+    assert "checkpoint-2" in line and line.count("\n") == 1
+    quick = reward("return [0.0, 1.0]")
+    quick(**batch())
+    time.sleep(0.2)
+    assert not capsys.readouterr().err
