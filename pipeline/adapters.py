@@ -117,9 +117,41 @@ def load_merged(
         if repaired is not None:
             settings.setdefault("generation_config", repaired)
         return AutoModelForCausalLM.from_pretrained(checkpoint, **settings)
-    from peft import PeftModel
-
     model = load_merged(base, **settings)
     if getattr(model, "is_quantized", False):
         model = model.dequantize()
-    return merge(PeftModel.from_pretrained(model, adapter), adapter, expected, is_exact)
+    return merge(attach(model, adapter), adapter, expected, is_exact)
+
+
+def attach(model: Any, adapter: str) -> Any:
+    """The `PeftModel` of a model and an adapter folder, all of whose weights have a place.
+
+    peft itself leaves out weights of other names. Where some are missing, it keeps those of a new
+    adapter, which changes nothing.
+
+    Raises:
+        UserError: the kind of adapter cannot be merged, or its weights are not those of its config.
+    """
+    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
+    from peft.utils import load_peft_weights
+
+    config = PeftConfig.from_pretrained(adapter)
+    kind = str(getattr(config.peft_type, "value", config.peft_type))
+    if config.is_prompt_learning or getattr(config, "layer_replication", None):
+        what = f"peft_type: {kind}" if config.is_prompt_learning else "layer_replication"
+        raise UserError(
+            f"{adapter}: adapter_config.json: {what} cannot be merged into a model; use an adapter "
+            "that changes weights, such as LoRA"
+        )
+    wrapped = PeftModel.from_pretrained(model, adapter)
+    wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False).keys()
+    # peft may have saved the embedding beside the adapter.
+    base = {f"base_model.model.{name}" for name in model.state_dict()}
+    found = load_peft_weights(adapter, device="cpu").keys()
+    for keys, fault in ((wanted - found, "lacks"), (found - wanted - base, "has no place for")):
+        if keys:
+            raise UserError(
+                f"{adapter}: the adapter {fault} {len(keys)} weights, first {min(keys)}; its "
+                "adapter_config.json is that of other weights: copy or save the folder again"
+            )
+    return wrapped

@@ -83,6 +83,10 @@ def check_checkpoint(path: str | None, key: str, template: str | None = None) ->
         config = read_json(Path(folder, "config.json"), key)
         check_weights(Path(folder), key)
         weights.check_files(Path(folder), key, config)
+        if config.get("is_encoder_decoder") is True:
+            raise UserError(
+                f"{key}: {folder} has an encoder; use a model of a decoder alone, a causal LM"
+            )
     if not is_hub_id(tokenizer_path(path)):
         text = template_text(Path(tokenizer_path(path)), template)
         weights.check_token_ids(Path(tokenizer_path(path)), key, config, text)
@@ -112,6 +116,8 @@ def check_weights(folder: Path, key: str) -> None:
 def reads(file: Path) -> bool:
     """Whether a file of JSON, safetensors or `torch.save` is whole, as far as its format tells."""
     try:
+        if file.is_dir():
+            return False
         if file.suffix == ".json":
             json_files.parse(file.read_bytes(), object, is_own=False)
         elif file.suffix == ".safetensors":

@@ -101,14 +101,13 @@ def build_completion(solution: str, answer: str, answer_form: str = "box") -> st
 
 def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:
     """The text a model continues: chat template applied, generation prompt added."""
-    from jinja2 import TemplateError
-
     try:
         return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except TemplateError as error:
+    except Exception as error:  # jinja's own errors, or any that a template raises
         place = f"chat_template: {tokenizer.name_or_path}"
         remedy = "fix the template, or give SFT another one with chat_template_path"
-        raise UserError(f"{place}: cannot render a prompt ({error}); {remedy}") from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"{place}: cannot render a prompt ({reason}); {remedy}") from error
 
 
 def prefills_think(prompt: str) -> bool:

@@ -23,6 +23,9 @@ EMBEDDING = re.compile(
     r"\.weight"
 )
 HEAD = "lm_head.weight"
+# Learned positions, and how many rows of them no token gets.
+POSITIONS = re.compile(r"(.*\.)?(wpe|embed_positions|position_embeddings|embed_pos)\.weight")
+OFFSETS = {"opt": 2, "xglm": 2, "biogpt": 2}
 LAYER = re.compile(r"(?:model|language_model|transformer|gpt_neox)\.(?:layers|h)\.(\d+)\.")
 SIZES = ("vocab_size", "hidden_size"), ("vocab_size", "n_embd")
 
@@ -62,6 +65,14 @@ def read_shapes(folder: Path) -> dict[str, list[int]]:
             for name in tensors.keys():  # noqa: SIM118 - it is no mapping
                 shapes[name] = tensors.get_slice(name).get_shape()
     return shapes
+
+
+def num_positions(folder: Path) -> int | None:
+    """The most tokens of a row, where positions are learned; None for RoPE and its like."""
+    rows = [shape[0] for name, shape in read_shapes(folder).items() if POSITIONS.fullmatch(name)]
+    if not rows:
+        return None
+    return min(rows) - OFFSETS.get(str(read_json(folder / "config.json").get("model_type")), 0)
 
 
 def has_own_head(folder: Path) -> bool:
@@ -125,9 +136,11 @@ def check_token_ids(folder: Path, key: str, config: dict[str, Any], template: st
         content: name for name in ("eos_token", "pad_token") if (content := text(names.get(name)))
     }
     used |= {content: "chat_template" for content in read_added(folder) if content in template}
+    next_id = max(ids.values(), default=-1) + 1  # of a token that the tokenizer adds as it loads
     for content, name in used.items():
-        if ids.get(content, 0) >= rows:
-            fault = f"{content!r} is token {ids[content]:,}, the embedding has {rows:,} rows"
+        number = ids.get(content, next_id)
+        if number >= rows:
+            fault = f"{content!r} is token {number:,}, the embedding has {rows:,} rows"
             remedy = "use the tokenizer that belongs to the model, or a model with a row for it"
             raise UserError(f"{key}: {folder}: {name}: {fault}; {remedy}")
 

@@ -12,6 +12,7 @@ main process then loads the base model again, whole, and merges them into it.
 import contextlib
 import os
 import shutil
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ from stages.trainer.evaluation import ADAPTER
 
 KEY = "model_name_or_path"
 START_FOLDER, START_FILE = "merged", "merged.json"  # beside the stages' folders; in each copy
+LEFT_SECONDS = 3600  # after which another process's half-written copy is nobody's
 
 
 def in_main(act: Callable[[], None]) -> None:
@@ -96,11 +98,16 @@ def merged_start(checkpoint: str, args: Any) -> str:
         say(f"{adapter}: merging it into {base}, in {folder}")
         with loaded_whole(args), loading("model", adapter, KEY):
             model = load_merged(adapter, **load_settings(args))
+        for left in folder.parent.glob(f"{name}.*{manifest.PARTIAL}"):  # by a kill
+            if time.time() - left.stat().st_mtime > LEFT_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
         partial = folder.with_name(f"{name}.{os.getpid()}{manifest.PARTIAL}")
-        shutil.rmtree(partial, ignore_errors=True)
-        write_model(model, load_tokenizer(adapter, KEY, needs=()), partial)
-        manifest.write_json(partial / START_FILE, {"adapter": adapter, "base": base})
-        partial.rename(folder)
+        try:
+            write_model(model, load_tokenizer(adapter, KEY, needs=()), partial)
+            manifest.write_json(partial / START_FILE, {"adapter": adapter, "base": base})
+            partial.rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
     in_main(write)
     return str(folder)

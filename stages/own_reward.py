@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from pipeline.console import notice
@@ -41,13 +42,21 @@ def own_reward(name: str, config: Any) -> Callable[..., Any]:
 
     def reward(**batch: Any) -> list[float | None]:
         end = functools.partial(where, batch)
-        with blamed("reward_funcs", name, function, end), told_if_slow(name, end):
+        with (
+            blamed("reward_funcs", name, function, end),
+            told_if_slow(name, end),
+            torch.set_grad_enabled(torch.is_grad_enabled()),  # it may switch gradients off
+        ):
             found = function(**copied(batch))
             return numbers_of(found, len(batch["completions"]))
 
     async def async_reward(**batch: Any) -> list[float | None]:
         end = functools.partial(where, batch)
-        with blamed("reward_funcs", name, function, end), told_if_slow(name, end):
+        with (
+            blamed("reward_funcs", name, function, end),
+            told_if_slow(name, end),
+            torch.set_grad_enabled(torch.is_grad_enabled()),
+        ):
             found = await function(**copied(batch))
             return numbers_of(found, len(batch["completions"]))
 
@@ -75,13 +84,34 @@ def told_if_slow(name: str, where: Callable[[], str]) -> Iterator[None]:
 def copied(batch: dict[str, Any]) -> dict[str, Any]:
     """The batch with copies of its lists: the next reward, the loss and the logs use them too."""
     shared = ("completion_ids", "environments")
+    state, log_metric = batch.get("trainer_state"), batch.get("log_metric")
     own = {
         key: copy.deepcopy(value) if isinstance(value, list) and key not in shared else value
         for key, value in batch.items()
     }
     if "completion_ids" in batch:  # flat and long
         own["completion_ids"] = [list(ids) for ids in batch["completion_ids"]]
+    if state is not None:
+        own["trainer_state"] = copy.copy(state)
+    if log_metric is not None:
+        own["log_metric"] = functools.partial(check_metric, log_metric)
     return own
+
+
+def check_metric(log_metric: Callable[[str, float], None], name: str, value: float) -> None:
+    """TRL's `log_metric`, which takes anything and fails when it logs.
+
+    Raises:
+        BadResultError: the name is no text, or the value no number.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        number = None
+    if not isinstance(name, str) or number is None or isinstance(value, str | bytes):
+        shown = f"{name!r:.40}, {value!r:.40}"
+        raise BadResultError(f"called log_metric({shown}); give it a text and a number") from None
+    log_metric(name, number)
 
 
 def numbers_of(found: Any, count: int) -> list[float | None]:

@@ -235,11 +235,18 @@ def rotate(folder: Path, limit: int | None) -> None:
         removal.remove_files(checkpoint, [SEAL])
 
 
+def step_of(checkpoint: Path) -> int:
+    """The step of a checkpoint's `trainer_state.json`, whatever its folder is called."""
+    return int(json_files.read(checkpoint / STATE, STATE_SHAPE, "")["global_step"])
+
+
 def is_whole(checkpoint: Path, run: Mapping[str, Any]) -> bool:
     """Whether a checkpoint is undamaged and of this run; any other is set aside, with a line."""
     fault, made_by = damage(checkpoint), sealed(checkpoint).get("run")
     if not fault and not has_state(checkpoint):
         fault = f"{STATE} is damaged"
+    if not fault and (step := step_of(checkpoint)) != int(checkpoint.name.rpartition("-")[2]):
+        fault = f"it is of step {step}: rename it to checkpoint-{step}"
     other = difference(made_by, run) if made_by else ""
     if not fault and not other:
         return True

@@ -109,12 +109,19 @@ def main() -> None:
         dropped={"over_max_length": num_long},
         **({"eval_loss": eval_loss} if is_measured else {}),
     )
-    # A run shorter than logging_steps has logged nothing but its mean loss.
-    loss = training.last_logged(trainer, "loss", "train_loss")
+    # A run shorter than logging_steps has logged nothing but its mean loss. Of a resumed run that
+    # mean divides the loss of the new steps by all steps.
+    losses = ("loss",) if run.checkpoint else ("loss", "train_loss")
+    loss = training.last_logged(trainer, *losses)
     accuracy = training.last_logged(trainer, "mean_token_accuracy")
-    also = f", held-out loss {eval_loss:.4f}" if is_measured else ""
-    shown = f"loss {loss:.4f}{also}, token accuracy {accuracy:.3f}"
-    say(f"sft: {num_steps} steps, {shown} -> {run.folder}")
+    shown = [
+        f", {name} {value:.{digits}f}"
+        for name, value, digits in (
+            ("loss", loss, 4), ("held-out loss", eval_loss, 4), ("token accuracy", accuracy, 3)
+        )
+        if not math.isnan(value)
+    ]  # fmt: skip
+    say(f"sft: {num_steps} steps{''.join(shown)} -> {run.folder}")
     training.finish(trainer)
 
 

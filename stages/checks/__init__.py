@@ -40,6 +40,7 @@ from stages.checks.loss import check_loss, check_scale
 from stages.checks.mappings import check_mappings
 from stages.checks.optimizer import check_optimizer, check_schedule
 from stages.checks.packing import check_packed_model, check_packing
+from stages.checks.positions import check_positions
 from stages.checks.rewards import check_rewards
 from stages.checks.switches import check_switches
 from stages.checks.vllm import check_vllm, check_vllm_keys
@@ -57,6 +58,7 @@ def check_sft(settings: Settings) -> None:
     check_checkpoint(settings.model_name_or_path, "model_name_or_path", template)
     if template and not Path(template).is_file():
         check_checkpoint(template, "chat_template_path")
+    check_positions(settings)
     check_tied(settings)
 
 
@@ -87,6 +89,7 @@ def check_grpo(settings: Settings) -> None:
     check_file(settings, "eval_file", "data")
     check_held_out(settings)
     check_checkpoint(settings.model_name_or_path, "model_name_or_path")
+    check_positions(settings)
     check_tied(settings)
     check_vllm(settings)
 

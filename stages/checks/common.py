@@ -216,6 +216,11 @@ def check_device(settings: Settings) -> None:
                 f"{key}: {settings[key]} needs a GPU, and use_cpu is true; remove {key}, or "
                 "set it to false"
             )
+    if "offloaded" in str(settings.get("cache_implementation")):
+        raise UserError(
+            f"cache_implementation: {settings.cache_implementation} needs a GPU, and use_cpu is "
+            "true; use dynamic"
+        )
     if attention in PACKAGES:
         raise UserError(
             f"attn_implementation: {attention} needs a GPU, and use_cpu is true; use sdpa"

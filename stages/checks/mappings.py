@@ -37,6 +37,24 @@ REFUSED = dict.fromkeys(
     ),
     "is decided by TRL or the tokenizer",
 ) | {"watermarking_config": "would mark every rollout"}
+# Of model_init_kwargs, what a recipe sets by its own keys, and what makes from_pretrained return
+# something else than a model.
+MODEL_TAKEN = {
+    "dtype": "dtype",
+    "torch_dtype": "dtype",
+    "attn_implementation": "attn_implementation",
+    "revision": "model_revision",
+    "trust_remote_code": "trust_remote_code",
+    "quantization_config": "load_in_4bit or load_in_8bit",
+    "load_in_4bit": "load_in_4bit",
+    "load_in_8bit": "load_in_8bit",
+    "subfolder": "model_name_or_path",
+    "cache_dir": "HF_HOME in your environment",
+}
+MODEL_REFUSED = dict.fromkeys(
+    ("output_loading_info", "state_dict", "config", "device_map", "use_safetensors", "from_tf"),
+    "is decided by the stage",
+)
 CHECKPOINTING = (
     "use_reentrant preserve_rng_state determinism_check debug early_stop selective every_n_layers "
     "offload"
@@ -63,7 +81,13 @@ def _generation_names(settings: Settings) -> frozenset[str]:
     return frozenset(settings.generation_kwargs)  # the run is refused for another reason
 
 
-NAMES: dict[str, Callable[[Settings], frozenset[str]]] = {
+OWN = {
+    "generation_kwargs": (TAKEN, REFUSED),
+    "model_init_kwargs": (MODEL_TAKEN, MODEL_REFUSED),
+}
+# None: transformers refuses unknown names itself, others set the model's configuration.
+NAMES: dict[str, Callable[[Settings], frozenset[str]] | None] = {
+    "model_init_kwargs": None,
     "generation_kwargs": _generation_names,
     "gradient_checkpointing_kwargs": lambda _: frozenset(CHECKPOINTING.split()),
     "accelerator_config": lambda _: fields_of(
@@ -82,9 +106,10 @@ def check_mappings(settings: Settings) -> None:
         if not isinstance(given, dict):
             continue
         for name in given:
-            if key == "generation_kwargs" and name in TAKEN:
-                raise UserError(f"{key}: {name}: belongs to the recipe; set {TAKEN[name]}")
-            if key == "generation_kwargs" and name in REFUSED:
-                raise UserError(f"{key}: {name}: {REFUSED[name]}; remove it")
-            if name not in names(settings):
+            taken, refused = OWN.get(key, ({}, {}))
+            if name in taken:
+                raise UserError(f"{key}: {name}: belongs to the recipe; set {taken[name]}")
+            if name in refused:
+                raise UserError(f"{key}: {name}: {refused[name]}; remove it")
+            if names is not None and name not in names(settings):
                 raise UserError(f"{key}: {name!r} is read by nothing; remove it, or correct it")

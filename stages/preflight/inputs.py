@@ -27,6 +27,7 @@ from stages.checks.common import check_packages
 from stages.checks.evaluation import check_held_out, check_sft_held_out
 from stages.checks.lora import check_tied
 from stages.checks.packing import check_layers
+from stages.checks.positions import check_positions
 from stages.launch import check_launch
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
@@ -265,6 +266,8 @@ def check_model(recipe: Recipe) -> None:
     if is_own_folder(recipe, first):
         template = getattr(recipe.settings.get("sft"), "chat_template_path", None)
         check_checkpoint(first, "MODEL" if recipe.args.model else "model_name_or_path", template)
+        for stage in recipe.stages():  # all train what the first starts from
+            check_positions(recipe.settings[stage].replaced(model_name_or_path=first))
 
 
 def check_packing(recipe: Recipe) -> None:

@@ -1,6 +1,8 @@
 """LoRA: what is trained, merged and saved is one model; any stage starts from an adapter folder."""
 
 import json
+import os
+import shutil
 
 import pytest
 import torch
@@ -145,3 +147,75 @@ def test_training_starts_from_an_adapter(run_stage, tmp_path, graded_by_chance):
     _, model = load_checkpoint(str(full), "float32", "checkpoints")
     assert merging.distance(merging.probe(model), start) > 0
     assert len([*copy.iterdir()]) == 1  # made once
+
+
+def change_adapter(folder, kind):
+    """Make an adapter folder one whose files do not belong together, or that cannot be merged."""
+    from safetensors.torch import load_file, save_file
+
+    file, config = folder / "adapter_model.safetensors", folder / "adapter_config.json"
+    weights, said = load_file(file), json.loads(config.read_text())
+    if kind == "renamed":
+        weights = {f"x.{name}": weight for name, weight in weights.items()}
+    elif kind == "empty":
+        weights = {}
+    elif kind == "half":
+        weights = {name: weight for name, weight in weights.items() if "lora_A" in name}
+    elif kind == "more":
+        weights |= {name.replace("q_proj", "o_proj"): weights[name].clone() for name in weights}
+    elif kind == "prefix":
+        said = {"peft_type": "PREFIX_TUNING", "task_type": "CAUSAL_LM", "num_virtual_tokens": 4,
+                "base_model_name_or_path": said["base_model_name_or_path"]}  # fmt: skip
+    else:
+        said["layer_replication"] = [[0, 2], [1, 2]]
+    save_file(weights, file)
+    config.write_text(json.dumps(said))
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("renamed", "lacks"),
+        ("empty", "lacks"),
+        ("half", "lacks"),
+        ("more", "no place for"),
+        ("prefix", "PREFIX_TUNING"),
+        ("replicated", "layer_replication"),
+    ],
+)
+def test_an_adapter_that_peft_would_leave_out_is_refused(tiny_model_dir, tmp_path, kind, says):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    targets = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
+    get_peft_model(model, targets).save_pretrained(tmp_path / "adapter")
+    merging.load_merged(str(tmp_path / "adapter"))
+    change_adapter(tmp_path / "adapter", kind)
+    with pytest.raises(UserError, match=says):
+        merging.load_merged(str(tmp_path / "adapter"))
+
+
+def test_a_merge_that_fails_leaves_nothing(run_stage, tmp_path, monkeypatch):
+    sft = run_stage("sft", **LORA)
+    grpo = {"model_name_or_path": str(sft / "adapter"), "max_steps": 1}
+    write = adapters.write_model
+
+    def fail(model, tokenizer, folder):
+        write(model, tokenizer, folder)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(adapters, "write_model", fail)
+    with pytest.raises(OSError, match="No space"):
+        run_stage("grpo", **grpo)
+    assert not list((tmp_path / "merged").glob("*"))
+    monkeypatch.setattr(adapters, "write_model", write)
+    run_stage("grpo", **grpo)
+    (merged,) = (tmp_path / "merged").iterdir()
+    shutil.rmtree(merged)
+    old, new = (merged.with_name(f"{merged.name}.{number}.partial") for number in (1, 2))
+    for left in (old, new):
+        left.mkdir()
+    os.utime(old, (0, 0))
+    run_stage("grpo", **grpo, output_dir=str(tmp_path / "again"))
+    assert new.is_dir() and not old.exists()  # another process may be writing

@@ -59,7 +59,7 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 98809
 SIZE = {"config.json": {"vocab_size": 5}}
 ADDED = {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 7, "content": "<x>"}]}
 IMAGE = {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 5, "content": "<image>"}]}
-CHAT = {"chat_template": "x", "eos_token": "y"}
+CHAT = {"chat_template": "x", "eos_token": "a"}
 NAMED = CHAT | {"image_token": "<image>"}
 NAMED_BELOW = CHAT | {"extra_special_tokens": {"image_token": {"content": "<image>"}}}
 BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
@@ -91,7 +91,11 @@ BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
         # more tokens than embeddings
         (SIZE | {"tokenizer.json": {"model": {"vocab": {"a": 0, "b": 4}}}}, None, None),
         (SIZE | {"tokenizer.json": {"model": {"vocab": {"a": 0, "b": 5}}}}, None, "6 tokens"),
-        (SIZE | {"tokenizer.json": {"model": {"vocab": [["a", 0.0]] * 6}}}, None, "6 tokens"),
+        (
+            SIZE | {"tokenizer.json": {"model": {"vocab": [[c, 0.0] for c in "abcdef"]}}},
+            None,
+            "6 tokens",
+        ),
         (SIZE | {"tokenizer.json": ADDED}, None, "8 tokens"),
         (SIZE | {"added_tokens.json": {"<x>": 5}}, None, "6 tokens"),
         ({"config.json": {"text_config": {"vocab_size": 5}}, "tokenizer.json": ADDED}, None, "8 t"),

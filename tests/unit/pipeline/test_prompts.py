@@ -204,3 +204,18 @@ def test_a_row_that_no_stage_could_use_is_refused_by_line(tmp_path, change, word
     assert next(rows) == sound
     with pytest.raises(UserError, match=words):
         next(rows)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no default\ntemplate"), TypeError("x"), OverflowError]
+)
+def test_whatever_a_template_raises_is_one_line(error):
+    class Broken:
+        name_or_path = "folder"
+
+        def apply_chat_template(self, *_, **__):
+            raise error
+
+    with pytest.raises(UserError, match="^chat_template: folder: cannot render a prompt") as found:
+        render_prompt([{"role": "user", "content": "x"}], Broken())
+    assert "\n" not in str(found.value)

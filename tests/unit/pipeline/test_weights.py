@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 
 from pipeline.checkpoints import check_checkpoint
 from pipeline.errors import UserError
+from pipeline.weights import num_positions
 from tests.unit.stages.helpers import write_model
 
 CONFIG = {"vocab_size": 8, "hidden_size": 4, "num_hidden_layers": 2}
@@ -70,6 +71,8 @@ def test_an_index_must_name_weights_that_are_there(tmp_path):
         ({"eos_token": {"content": "b"}, "chat_template": "x"}, "eos_token"),
         ({"eos_token": "<end>", "pad_token": "b", "chat_template": "x"}, "pad_token"),
         ({"eos_token": "<end>", "chat_template": "{{ x }}<turn>"}, "chat_template"),
+        # in no vocabulary: the tokenizer would add it
+        ({"eos_token": "<nope>", "chat_template": "x"}, "eos_token"),
     ],
 )
 def test_a_token_without_a_row_is_refused(tmp_path, tokenizer_config, place):
@@ -90,3 +93,18 @@ def test_other_vocabularies_are_read(tmp_path):
         '{"eos_token": "c", "chat_template": "x", "added_tokens_decoder": {"9": {"content": "c"}}}'
     )
     assert "eos_token" in named(tmp_path, tokenizer={}, tokenizer_config=old)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "expected"),
+    [
+        ("gpt2", "transformer.wpe.weight", 32),
+        ("opt", "model.decoder.embed_positions.weight", 30),  # its first two rows are nobody's
+        ("bert", "bert.embeddings.position_embeddings.weight", 32),
+        ("llama", "model.embed_tokens.weight", None),
+    ],
+)
+def test_learned_positions_are_counted(tmp_path, model_type, name, expected):
+    save_file({name: numpy.zeros((32, 4), numpy.float32)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    assert num_positions(tmp_path) == expected

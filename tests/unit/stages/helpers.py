@@ -31,7 +31,7 @@ NO_TENSORS = "\2" + 7 * "\0" + "{}"  # a whole file of safetensors
 
 def write_model(folder, files=None):
     """A folder with all the files of a model, empty; `files`: others, None for one to leave out."""
-    tokenizer = {"chat_template": "x", "eos_token": "y"}
+    tokenizer = {"chat_template": "x", "eos_token": "a"}
     whole = {"config.json": {}, "model.safetensors": NO_TENSORS, "tokenizer.json": {}}
     whole |= {"tokenizer_config.json": tokenizer} | (files or {})
     folder.mkdir(parents=True, exist_ok=True)

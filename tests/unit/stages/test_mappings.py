@@ -5,10 +5,18 @@ import pytest
 from pipeline.settings import known_keys
 from stages.arguments import SFT, SftArguments
 from stages.checks import check_grpo_keys, check_sft_keys
-from stages.checks.mappings import CHECKPOINTING, REFUSED, TAKEN, fields_of
+from stages.checks.mappings import (
+    CHECKPOINTING,
+    MODEL_REFUSED,
+    MODEL_TAKEN,
+    REFUSED,
+    TAKEN,
+    fields_of,
+)
 from tests.unit.stages.helpers import grpo, named, sft
 
 GENERATION = ("transformers", "generation/configuration_utils.py")
+CPU = {"use_cpu": True, "bf16": False}
 PAGED = {"use_transformers_continuous_batching": True}
 
 
@@ -19,6 +27,12 @@ PAGED = {"use_transformers_continuous_batching": True}
         ({"generation_kwargs": '{"banana": 3}'}, "generation_kwargs"),
         ({"generation_kwargs": "x"}, "generation_kwargs"),
         *(({"generation_kwargs": {name: 1}}, "generation_kwargs") for name in (*TAKEN, *REFUSED)),
+        *(
+            ({"model_init_kwargs": {name: "x"}}, "model_init_kwargs")
+            for name in (*MODEL_TAKEN, *MODEL_REFUSED)
+        ),
+        ({"model_init_kwargs": {"attention_dropout": 0.1}}, None),
+        ({"cache_implementation": "offloaded"} | CPU, "cache_implementation"),
         ({"generation_kwargs": {"no_repeat_ngram_size": 3}}, None),
         ({"generation_kwargs": {}}, None),
         ({"accelerator_config": {"banana": 3}}, "accelerator_config"),

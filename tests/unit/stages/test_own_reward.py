@@ -135,6 +135,26 @@ def test_the_first_line_of_a_module_may_fail_too(reward, tmp_path, monkeypatch):
         load_own("mine:score", "reward_funcs")
 
 
+@pytest.mark.parametrize("given", ["'x', 'text'", "None, 3", "'x', [1, 2]", "'x', None"])
+def test_a_metric_that_trl_could_not_log_is_refused(reward, given):
+    logged = []
+    call = reward(f"batch['log_metric']({given}); return [0.0, 1.0]")
+    with pytest.raises(UserError, match=r"mine:score .*called log_metric"):
+        call(**batch(log_metric=lambda *values: logged.append(values)))
+    assert not logged
+
+
+def test_a_reward_changes_nothing_around_it(reward):
+    logged, mine = [], batch(log_metric=lambda *values: logged.append(values))
+    body = (
+        "import torch; torch.set_grad_enabled(False); batch['trainer_state'].global_step = 99; "
+        "batch['log_metric']('x', 3); return [0.0, 1.0]"
+    )
+    assert reward(body)(**mine) == [0.0, 1.0]
+    assert torch.is_grad_enabled() and mine["trainer_state"].global_step == 2
+    assert logged == [("x", 3.0)]
+
+
 @pytest.mark.parametrize("prefix", ["", "async "])
 def test_a_reward_that_may_hang_is_told_of(reward, prefix, monkeypatch, capsys):
     monkeypatch.setattr(own_reward, "SLOW_SECONDS", 0.05)

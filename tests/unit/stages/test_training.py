@@ -27,13 +27,14 @@ def folder(tmp_path):
     return tmp_path / "sft"
 
 
-def add_checkpoint(folder, step, state='{"global_step": 1}', is_sealed=True):
+def add_checkpoint(folder, step, state="its own", is_sealed=True):
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
     save_file({"weight": numpy.ones(4)}, checkpoint / "model.safetensors")
     for name in ("optimizer.pt", "scheduler.pt"):
         torch.save(torch.ones(40), checkpoint / name)
     if state is not None:
+        state = json.dumps({"global_step": step}) if state == "its own" else state
         (checkpoint / "trainer_state.json").write_text(state)
     if is_sealed:
         run_folder.seal(checkpoint)
@@ -288,6 +289,15 @@ def test_a_checkpoint_of_another_run_is_set_aside_and_not_removed(folder, capsys
     with pytest.raises(UserError, match="seed: 3, not 0"):
         source = str(folder / "foreign-1-checkpoint-8")
         prepare(folder.with_name("third"), CONFIG | {"resume_from_checkpoint": source})
+
+
+def test_a_checkpoint_under_another_step_s_name_is_set_aside(folder, capsys):
+    prepare(folder)
+    add_checkpoint(folder, 4)
+    add_checkpoint(folder, 8).rename(folder / "checkpoint-80")
+    assert prepare(folder).checkpoint == str(folder / "checkpoint-4")
+    assert "rename it to checkpoint-8" in capsys.readouterr().out
+    assert (folder / "damaged-1-checkpoint-80" / "model.safetensors").is_file()
 
 
 def test_a_damaged_result_is_saved_again_from_its_last_checkpoint(folder):

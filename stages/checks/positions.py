@@ -1,0 +1,33 @@
+"""Models with learned positions: rows may not be longer, or the first long one ends the run."""
+
+from pathlib import Path
+
+from pipeline.checkpoints import base_and_adapter, is_hub_id
+from pipeline.errors import UserError
+from pipeline.settings import Settings
+from pipeline.weights import num_positions
+
+
+def check_positions(settings: Settings) -> None:
+    """Refuse rows of SFT or GRPO that are longer than the positions that a local model knows."""
+    model = settings.model_name_or_path
+    base, _ = base_and_adapter(model, "model_name_or_path")
+    if is_hub_id(base) or not Path(base).is_dir():
+        return
+    most = num_positions(Path(base))
+    if most is None:
+        return
+    why = f"{model} has learned {most:,} positions"
+    completion = getattr(settings, "max_completion_length", None)
+    if completion is None:  # SFT
+        if settings.max_length is None or settings.max_length > most:
+            raise UserError(f"max_length: {settings.max_length}, but {why}; set at most {most}")
+        return
+    room = most - completion
+    if room < 1:
+        raise UserError(f"max_completion_length: {completion}, but {why}; lower it")
+    if settings.max_prompt_length is None or settings.max_prompt_length > room:
+        raise UserError(
+            f"max_prompt_length: {settings.max_prompt_length} beside max_completion_length: "
+            f"{completion}, but {why}; set at most {room}, or lower the other"
+        )
