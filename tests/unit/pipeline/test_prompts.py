@@ -216,6 +216,6 @@ def test_whatever_a_template_raises_is_one_line(error):
         def apply_chat_template(self, *_, **__):
             raise error
 
-    with pytest.raises(UserError, match="^chat_template: folder: cannot render a prompt") as found:
+    with pytest.raises(UserError, match=r"^chat_template: folder: cannot render") as found:
         render_prompt([{"role": "user", "content": "x"}], Broken())
     assert "\n" not in str(found.value)
