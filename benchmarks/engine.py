@@ -4,8 +4,8 @@
 
 The guards' benchmark and tests need an engine with stale weights, without vLLM. This one keeps its
 first weights. With `--fresh` it takes the trained ones at every generation. `--tags` is fresh too,
-and from step 10 on another 5 % of a step's completions end in `</answer></answer>`. Completions of
-published runs did so when the runs collapsed.
+and from step 10 on another 5 % of a step's completions end in `</answer></answer>`, as in published
+runs that a format reward made collapse.
 """
 
 import copy

@@ -122,7 +122,8 @@ def think_format_reward(
 
     Range {0, 1}; source: the grpo7b recipe. Never None. TRL's function of this name also rewards an
     empty thought, a missing answer and several answers. It rewards nothing where the template has
-    opened the thought. Runs that rewarded stray tags collapsed into writing them.
+    opened the thought. Published runs with a loose form of this reward ended in repeated empty
+    blocks; with a strict one accuracy fell too.
     """
     flags = {"think_prefilled": think_prefilled, "final_number": args.final_number}
     return [
