@@ -474,7 +474,7 @@ def load_references(tasks: list[str]) -> list[dict[str, Any]]:
     sources = strict_yaml.read(REFERENCES)
     return [
         {key: row[key] for key in ("tasks", "title", "measured_as", "scores")}
-        | {key: source.get(key) for key in ("source", "base_model", "stages", "note")}
+        | {key: source.get(key) for key in ("source", "base_model", "stages", "models", "note")}
         for source in sources
         for row in source["rows"]
         if {*row["tasks"]} <= {*tasks}
@@ -500,11 +500,18 @@ def reference_table(report: dict) -> Table:
             rows.append([", ".join(group), report["base_model"], f"ours, {name}", shown])
         for found in references:
             if tuple(found["tasks"]) == group:
-                shown = " → ".join(f"{score:.2f}" for score in found["scores"])
                 whose = f"theirs, {found['measured_as']}: {found['source']}"
-                shown = f"{shown} ({found['stages']})"
+                shown = show_published(found)
                 rows.append([found["title"], found["base_model"], whose, shown])
     return ["task", "base model", "whose", "scores (%)"], rows
+
+
+def show_published(reference: dict[str, Any]) -> str:
+    """The scores of a published row: of one model's stages, or each with the model's name."""
+    scores = [f"{score:.2f}" for score in reference["scores"]]
+    if models := reference.get("models"):
+        return ", ".join(map(" ".join, zip(scores, models, strict=True)))
+    return f"{' → '.join(scores)} ({reference['stages']})"
 
 
 def checkpoint_table(report: dict) -> Table:

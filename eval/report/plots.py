@@ -22,7 +22,7 @@ from pipeline.json_files import is_number
 # Keys that a trainer may have logged: key, or pattern of keys with a line for each, panel title, y
 # axis. With {} in the title every key has a panel, as their scales differ.
 GRPO_PANELS = [
-    ("rollout/rewards", "Reward", "mean reward"),
+    ("rollout/rewards", "Reward", "mean of the weighted sum"),
     ("rewards/*/mean", "{}", "mean, before its weight"),
     ("eval_avg@*", "Evaluation while training", "correct answers (%)"),
     ("rollout/response_length", "Completion length", "tokens"),

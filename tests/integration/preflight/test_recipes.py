@@ -13,6 +13,7 @@ from pipeline.settings import read_yaml
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
 from tests.files import write_rows
+from tests.pages import find_commands, words_of
 from tests.recipes import SHIPPED
 
 pytestmark = pytest.mark.integration
@@ -64,6 +65,17 @@ def test_shipped_recipes_have_no_error(name, lora, tmp_path, monkeypatch):
     assert len(bad) == lost and all("most updates of this size are lost" in text for text in bad)
     assert {"data", "grpo", "eval"} <= set(recipe.parsed)
     assert {f"{stage} memory" for stage in recipe.stages()} <= {one.topic for one in found}
+
+
+def test_rlinf_fits_on_one_gpu_as_its_readme_says(tmp_path):
+    found = [one.text for one in find_commands(READMES["rlinf-1.5b"])]
+    (words,) = [words_of(one) for one in found if "preflight" in one and "GPUS=" not in one]
+    keys = dict(word.split("=", 1) for word in words if "=" in word)["ARGS"].split()[1:]
+    args = {"recipe": str(CONFIGS / "rlinf-1.5b"), "run": str(tmp_path / "run"), "keys": keys}
+    _, found = inspect(PreflightArguments(**args))
+    assert [one.text for one in found if one.level == "error" and one.topic != "disk"] == []
+    (batch,) = [one.text for one in found if "128 prompts x 2" in one.text]
+    assert batch.endswith("optimizer steps from each: 4")
 
 
 def test_all_faults_are_shown_and_the_exit_code_is_2(tmp_path):

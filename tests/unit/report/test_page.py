@@ -109,6 +109,8 @@ def made(tmp_path_factory):
     found = {"stage": "data", "config": {"seed": 5}, "counts": {"rows": 9}}
     found["dropped"] = {"train": {"too long": 3}}
     (tmp_path / "data" / "manifest.json").write_text(json.dumps(found))
+    found = {"stage": "grpo", "config": {"reward_funcs": ["rlinf_reward"]}, "counts": {}}
+    (tmp_path / "grpo" / "manifest.json").write_text(json.dumps(found))
     with pytest.MonkeyPatch.context() as monkeypatch:
         return run_report(tmp_path, monkeypatch, NAMES)
 
@@ -158,6 +160,15 @@ def test_a_published_average_stands_beside_ours_where_all_its_tasks_were_run():
     assert "average" not in {one["title"] for one in load_references(tasks[:2])}
 
 
+def test_each_score_of_several_published_models_has_its_model_s_name():
+    report = {"scores": {"base": {"aime24": {}}}, "references": load_references(["aime24"])}
+    shown = [row[2:] for row in reference_table(report | {"base_model": "mine"})[1]]
+    older = "theirs, pass@1: RLinf, older page of the same project"
+    assert [older, "29.06 base, 43.55 AReaL-1.5B, 48.44 RLinf"] in shown
+    (small, _) = [scores for whose, scores in shown if whose.endswith("others in RLinf's table")]
+    assert small.startswith("37.80 DeepMath-1.5B, 40.41 DeepScaleR-1.5B-Preview, ")
+
+
 def test_what_the_page_says(page):
     assert ["grpo", *["75.0 ± 25.0"] * 4] in page.tables[0]
     assert ["dropped, train, too long", "3"] in page.rows
@@ -165,6 +176,7 @@ def test_what_the_page_says(page):
     ids = [value for name, value in page.attributes if name == "id"]
     sections = {"scores", "changes", "levels", "training", "flips", "references", "stages"}
     assert sections <= {*ids} and "Fewer than 100 problems" in page.text
+    assert "runs from -5 to 5" in page.text and "no KL is measured" not in page.text
     assert "currentColor" in page.text and plots.INK not in page.text  # figures in dark too
     for figure in ("outcomes-", "sft_curves-", "grpo_curves-"):
         assert any(id.startswith(figure) for id in ids)

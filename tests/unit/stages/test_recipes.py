@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.settings import read_settings
+from eval.report.page import load_references, reference_table
+from pipeline.settings import known_keys, read_settings
+from stages import published_sweeps
+from stages.arguments import DEFAULTS
 from stages.preflight.inputs import KEYS_OF
 from tests.recipes import FULL, SCORING, SHIPPED
 
@@ -107,6 +110,17 @@ def batch(recipe):
     return found
 
 
+def plain(text):
+    """A page on one line: without its line breaks, and the backslashes before those of commands."""
+    return " ".join(text.replace("\\\n", " ").split())
+
+
+def defaults_of(stage):
+    """The value of each key that a recipe's YAML does not have."""
+    keys = known_keys(*KEYS_OF[stage][:2])
+    return {name: key.default for name, key in keys.items()} | DEFAULTS
+
+
 def look_up(recipe, one):
     """What a recipe has where an entry says."""
     place, _, path = one["at"].partition("/")
@@ -115,18 +129,25 @@ def look_up(recipe, one):
     if place == "batch":
         return batch(recipe)[path]
     if place == "README":
-        return one["value"] if one.get("text", str(one["value"])) in readme(recipe) else None
+        text = one.get("text", str(one["value"]))
+        return one["value"] if text in plain(readme(recipe)) else None
     if place == "references":
-        text = (ROOT / "eval/report/references.yaml").read_text(encoding="utf-8")
-        rows = [row for source in yaml.safe_load(text) for row in source["rows"]]
-        scores = [row["scores"] for row in rows if row["tasks"] == one["tasks"]]
-        return one["value"] if one["value"] in scores else scores
+        rows = [row for row in load_references(one["tasks"]) if row["tasks"] == one["tasks"]]
+        scores = [row["scores"] for row in rows if row["scores"] == one["value"]]
+        return scores[0] if scores else [row["scores"] for row in rows]
+    if place == "sweeps":
+        found = published_sweeps.find(recipe, path.split(","))
+        scores = [*found.scores.values()]
+        if len(found.keys) == 1:
+            return scores
+        width = len([*found.keys.values()][-1])
+        return [scores[at : at + width] for at in range(0, len(scores), width)]
     if place == "tasks":
         name, _, path = path.partition("/")
         text = (ROOT / f"eval/tasks/{name}.yaml").read_text(encoding="utf-8")
         found = yaml.safe_load(text.replace("!function ", ""))
     else:
-        found = read(recipe, place)
+        found = defaults_of(place) | read(recipe, place)
     for key in path.split("/"):
         found = found[int(key)] if isinstance(found, list) else found[key]
     return found
@@ -140,6 +161,17 @@ def test_a_published_number_is_in_the_recipe_or_differs_as_it_says(recipe, one):
     differs = one.get("differs", {})
     assert look_up(recipe, one) == differs.get("here", one["value"])
     assert not differs or (differs["because"] and differs["here"] != one["value"])
+
+
+def test_the_report_shows_each_published_score():
+    tasks = sorted({task for one in PUBLISHED for task in one.get("tasks", [])})
+    report = {"scores": {"base": {task: {} for task in tasks}}, "base_model": "mine"}
+    rows = reference_table(report | {"references": load_references(tasks)})[1]
+    shown = [{*re.findall(r"\d+\.\d\d", row[-1])} for row in rows]
+    for one in PUBLISHED:
+        if one["at"] == "references":
+            wanted = {f"{score:.2f}" for score in one["value"]}
+            assert any(wanted == found for found in shown), one["key"]
 
 
 @pytest.mark.parametrize("recipe", FULL)
