@@ -24,6 +24,7 @@ REWARD_FUNCS = (
     "correctness_reward",
     "rlinf_reward",
     "think_format_reward",
+    "loose_think_format_reward",
     "soft_length_penalty",
     "repetition_penalty",
     "overlong",

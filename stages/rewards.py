@@ -18,6 +18,7 @@ from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishm
 
 from grading.extract import is_well_formed
 from grading.grade import VERDICTS, Golds, grade_rollouts
+from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from stages.arguments import REWARD_FUNCS
 from stages.own_reward import own_reward
 
@@ -130,6 +131,27 @@ def think_format_reward(
         float(is_well_formed(completion[-1]["content"], answer_form=form, **flags))
         for completion, form in zip(completions, answer_form, strict=True)
     ]
+
+
+def loose_think_format_reward(
+    completions: list[Completion], *, think_prefilled: bool, **_: Any
+) -> list[float]:
+    """1.0 for a closed `<think>` block and a closed `<answer>` block anywhere, else 0.0.
+
+    Range {0, 1}. Never None. Blocks may be empty, repeated and in any order, so a model can earn it
+    with blocks that say nothing. Use it to repeat the collapse that Perplexity's write-up on Llama
+    3.1 8B reports for its loose format reward; use `think_format_reward` for training.
+    """
+    texts = [completion[-1]["content"] for completion in completions]
+    if think_prefilled:
+        texts = [THINK_OPEN + text for text in texts]
+    tags = (THINK_OPEN, THINK_CLOSE), (ANSWER_OPEN, ANSWER_CLOSE)
+    return [float(all(_has_block(text, *pair) for pair in tags)) for text in texts]
+
+
+def _has_block(text: str, opening: str, closing: str) -> bool:
+    """Whether a closing tag follows an opening one."""
+    return closing in text.partition(opening)[2]
 
 
 def soft_length_penalty(completion_ids: Ids, *, args: "GrpoArguments", **_: Any) -> list[float]:

@@ -32,9 +32,10 @@ from pipeline.prompts import prefills_think, render_completion
 from stages.arguments import GRADED
 from stages.own_code import own_files
 
-FORMAT = "think_format_reward"
+LOOSE = "loose_think_format_reward"
+FORMATS = ("think_format_reward", LOOSE)
 # Rewards for the form or length of a completion, whatever its answer.
-SHAPING = (FORMAT, "soft_length_penalty", "repetition_penalty", "overlong")
+SHAPING = (*FORMATS, "soft_length_penalty", "repetition_penalty", "overlong")
 CHANCE = "random_reward"
 MARGIN = 0.1  # of a group's range of rewards, the least between its gold and any exploit
 MAX_FAILURES = 5  # kept for each set and check, and one for each exploit there
@@ -101,6 +102,10 @@ def find_notes(
             found.append(
                 "only a reward of your own can look at correctness; the audit checks that golds "
                 f"earn more than exploits; rewards: {', '.join(names)}"
+            )
+        if LOOSE in names:
+            found.append(
+                f"{LOOSE} also rewards empty and repeated blocks, into which runs collapse"
             )
         if recipe.grpo.final_number != settings.final_number:
             found.append("final_number differs between grpo.yaml and eval.yaml")
@@ -221,7 +226,10 @@ class Audit:
         found = [""] * len(sent)
         earned = self._reward(cases, sent)
         graded = [reward for reward in earned if reward in GRADED]
-        for reward in [*graded, *({FORMAT} & earned.keys())]:
+        # The loose one knows `<answer>` alone, and a benchmark may be asked for a box.
+        is_trained = cases.name in ("sft_train", "grpo_train")
+        owed = [name for name in FORMATS if name in earned and (is_trained or name != LOOSE)]
+        for reward in [*graded, *owed]:
             for place, value in enumerate(earned[reward]):
                 if value <= 0 and not found[place]:
                     found[place] = f"{reward} is {value:g}"

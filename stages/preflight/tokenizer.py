@@ -137,17 +137,18 @@ def check_prompt(tokenizer: Any, messages: list[dict], prompt: str) -> Iterator[
 def check_think(recipe: Recipe, prompt: str, name: str) -> Finding:
     """Check that prompt, data and reward agree on who writes `<think>`."""
     grpo = recipe.settings.get("grpo")
-    wants = grpo is not None and "think_format_reward" in grpo.reward_funcs
+    names = grpo.reward_funcs if grpo is not None else []
+    wanted = next((name for name in names if name.endswith("think_format_reward")), None)
     if prompt.rstrip().endswith(THINK_CLOSE):
         text = "the template closes the thought (</think>) before the model writes"
-        remedy = "use the template's thinking mode, or take think_format_reward out"
-        return Finding(ERROR if wants else WARNING, "think", text, remedy)
+        remedy = f"use the template's thinking mode, or take {wanted or 'think_format_reward'} out"
+        return Finding(ERROR if wanted else WARNING, "think", text, remedy)
     if prompt.rstrip().endswith(THINK_OPEN):
         text = "the template opens <think>: SFT leaves it off, the reward counts it as written"
         return Finding(OK, "think", text)
     asks = THINK_OPEN in "".join(message["content"] for message in build_prompt("", name))
-    if wants and not asks and "sft" not in recipe.settings:
-        text = "think_format_reward wants <think>, and neither template nor prompt asks for it"
+    if wanted and not asks and "sft" not in recipe.settings:
+        text = f"{wanted} wants <think>, and neither template nor prompt asks for it"
         remedy = "prompt: think, a template that opens <think>, or another reward"
         return Finding(WARNING, "think", text, remedy)
     return Finding(OK, "think", "the model writes <think> itself")

@@ -255,6 +255,7 @@ def test_what_fails_no_recipe_is_a_note(recipe, change, note):
     ("names", "weights", "passes"),
     [
         (["think_format_reward"], [1.0], False),
+        (["loose_think_format_reward"], [1.0], False),
         (["think_format_reward", "soft_length_penalty"], [1.0, 1.0], False),
         (["think_format_reward", "correctness_reward"], [1.0, 0.0], False),  # only logged
         (["think_format_reward", "correctness_reward"], [0.5, 1.0], True),
@@ -265,8 +266,19 @@ def test_a_recipe_that_rewards_no_correctness(recipe, refused, names, weights, p
     if passes:
         assert recipe.audit() == 0
         return
-    report = refused("reward_funcs: nothing rewards correctness: think_format_reward")
+    report = refused(f"reward_funcs: nothing rewards correctness: {names[0]}")
     assert report["faults"][0].startswith("reward_funcs: ") and not paid_tricks(report)
+
+
+def test_the_loose_format_reward_is_told_of_and_needs_tags_in_training(recipe, refused):
+    names = ["loose_think_format_reward", "correctness_reward"]
+    recipe.write("grpo", reward_funcs=names, reward_weights=[1.0, 1.0])
+    ask_for_tags_in_training(recipe)
+    assert recipe.audit() == 0
+    assert any(note.startswith(f"{names[0]} also rewards") for note in recipe.report()["notes"])
+    shutil.rmtree(recipe.manifest.parent)
+    recipe.write_data("none")  # boxes
+    refused("grpo_train", f"{names[0]} is 0")
 
 
 def test_a_reward_of_ones_own_may_look_at_correctness(recipe):

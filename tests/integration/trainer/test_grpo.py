@@ -98,6 +98,28 @@ def test_the_recipes_keys_reach_the_rewards(run_stage, data_dir, tmp_path, monke
     assert log["rollout/rewards"] == pytest.approx(parts)
 
 
+def test_the_loose_format_reward_pays_for_empty_blocks(run_stage, monkeypatch):
+    """The model writes noise; half of its completions get the blocks of the published collapse."""
+    from stages import rewards
+
+    loose = rewards.REWARDS["loose_think_format_reward"]
+
+    def with_blocks(*, completions, **batch):
+        texts = [
+            "<think></think><answer></answer>" * 2 * (at % 2) for at in range(len(completions))
+        ]
+        blocks = [[{"role": "assistant", "content": text}] for text in texts]
+        noise = loose(completions=completions, **batch)
+        return [max(pair) for pair in zip(noise, loose(completions=blocks, **batch), strict=True)]
+
+    monkeypatch.setitem(rewards.REWARDS, "loose_think_format_reward", with_blocks)
+    funcs = ["correctness_reward", "loose_think_format_reward"]
+    logs = read_logs(run_stage("grpo", reward_funcs=funcs, reward_weights=[1.0, 0.5]))
+    assert [log["rewards/with_blocks/mean"] for log in logs] == [0.5, 0.5]
+    assert [log["rollout/rewards"] for log in logs] == [0.25, 0.25]
+    assert all(log["grad_norm"] > 0 for log in logs)
+
+
 def test_too_few_problems_are_refused_before_anything_is_touched(run_stage, pass_rates, tmp_path):
     earlier = tmp_path / "grpo" / "manifest.json"
     earlier.parent.mkdir()

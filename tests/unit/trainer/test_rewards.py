@@ -180,6 +180,33 @@ def test_format_with_a_prefilled_thought_and_with_a_final_number():
     assert found == [1.0, 1.0, 0.0, 0.0]
 
 
+LOOSE = [
+    ("<think>so</think> <answer>2</answer>", 1.0),
+    ("<think></think><answer></answer>" * 9, 1.0),  # into which the published run collapsed
+    ("<think>a</think> <think></think> <answer>2</answer> <answer>", 1.0),
+    ("<answer>2</answer> <think>so</think>", 1.0),
+    ("</think> <think>so</think> </answer> <answer>2</answer>", 1.0),
+    ("<think>so</think> \\boxed{2}", 0.0),
+    ("<answer>2</answer>", 0.0),
+    ("so</think> <answer>2</answer>", 0.0),  # never opened
+    ("<think>so <answer>2</answer>", 0.0),  # never closed
+    ("<think>so</think> </answer>2<answer>", 0.0),
+    ("", 0.0),
+]
+
+
+@pytest.mark.parametrize(("completion", "value"), LOOSE)
+def test_loose_format(completion, value):
+    reward = build("loose_think_format_reward")
+    assert reward(completions=chat(completion), **ask("2", form="tags")) == [value]
+
+
+def test_loose_format_with_a_prefilled_thought():
+    reward = build("loose_think_format_reward", think_prefilled=True)
+    texts = ["so</think> <answer>2</answer>", "</think><answer></answer>", "so <answer>2</answer>"]
+    assert reward(completions=chat(*texts)) == [1.0, 1.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("num_tokens", "value"),
     [(0, 0), (499, 0), (500, 0), (503, -0.001), (650, -0.05), (800, -0.1), (900, -0.1)],
@@ -259,7 +286,8 @@ def test_trl_sees_the_recipes_names_in_the_recipes_order():
     assert values.pop("random_reward") in ([0.0], [1.0])
     assert values == {
         "overlong": [-0.5], "repetition_penalty": [0.0], "soft_length_penalty": [0.0],
-        "think_format_reward": [1.0], "rlinf_reward": [5.0], "correctness_reward": [1.0],
+        "think_format_reward": [1.0], "loose_think_format_reward": [0.0],
+        "rlinf_reward": [5.0], "correctness_reward": [1.0],
     }  # fmt: skip
 
 
