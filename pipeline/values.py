@@ -24,7 +24,9 @@ _KEYS_BY_RANGE = {
         num_train_epochs logging_steps eval_steps save_steps repetition_penalty delta half_life
         sapo_temperature_pos sapo_temperature_neg off_policy_mask_threshold timeout_s gpu_memory
         vllm_importance_sampling_clip_max vllm_importance_sampling_cap initializer_range
-        rope_theta price step_seconds""",
+        rope_theta price step_seconds cosine_min_value_correct
+        cosine_max_value_correct""",
+    "at most 0": "cosine_min_value_wrong cosine_max_value_wrong",
     "at least 1": """
         max_steps per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps
         eval_accumulation_steps torch_empty_cache_steps dataset_num_proc dataloader_prefetch_factor
@@ -35,7 +37,7 @@ _KEYS_BY_RANGE = {
         guard_repetition_ngram guard_max_length_growth guard_max_logp_mismatch
         max_new_tokens batch_size limit keep concurrency sample hidden_size num_layers num_heads
         num_kv_heads intermediate_size max_position_embeddings num_rows num_tricked num_parsed
-        gpus prompt_tokens row_tokens completion_tokens""",
+        gpus prompt_tokens row_tokens completion_tokens cosine_max_len""",
     "at least 2": "num_generations eval_problems",  # one alone is compared with nothing
     "above 1": "max_mean_ratio",  # that of an unmoved policy
     "at least 0 and at most 1": """

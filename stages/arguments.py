@@ -23,6 +23,7 @@ SCALES = ("group", "none", "batch")  # TRL takes any text and fails at the first
 REWARD_FUNCS = (
     "correctness_reward",
     "rlinf_reward",
+    "cosine_scaled_reward",
     "think_format_reward",
     "loose_think_format_reward",
     "soft_length_penalty",
@@ -30,8 +31,8 @@ REWARD_FUNCS = (
     "overlong",
     "random_reward",
 )
-# The rewards that are above 0 for a correct answer alone: what it gets over an incorrect one.
-GRADED = {"correctness_reward": 1.0, "rlinf_reward": 10.0}
+# The rewards that are above 0 for a correct answer alone.
+GRADED = ("correctness_reward", "rlinf_reward", "cosine_scaled_reward")
 DEAD_GROUPS = ("keep", "drop")
 
 
@@ -136,6 +137,21 @@ class GrpoArguments(_GuardKeys):
         f"reward functions, weighted by reward_weights: {', '.join(REWARD_FUNCS)}, or your own as "
         "module:function",
     )
+    cosine_max_len: int | None = setting(
+        None, "cosine_scaled_reward: tokens of the longest completion; unset: max_completion_length"
+    )
+    cosine_min_value_wrong: float = setting(
+        -1.0, "cosine_scaled_reward: an incorrect answer of no length"
+    )
+    cosine_max_value_wrong: float = setting(
+        -0.5, "cosine_scaled_reward: an incorrect answer of full length"
+    )
+    cosine_min_value_correct: float = setting(
+        0.5, "cosine_scaled_reward: a correct answer of full length"
+    )
+    cosine_max_value_correct: float = setting(
+        1.0, "cosine_scaled_reward: a correct answer of no length"
+    )
     length_penalty_start: int = setting(
         500, "soft_length_penalty: completion tokens up to which there is no penalty"
     )
@@ -177,10 +193,23 @@ class GrpoArguments(_GuardKeys):
         hint = f"; did you mean {near[0]}?" if near else ""
         start, end = self.length_penalty_start, self.length_penalty_end
         is_offline, most = self.curriculum == "offline", self.max_pass_rate
+        wrong, correct = self.cosine_max_value_wrong, self.cosine_max_value_correct
+        is_wrong_ordered = self.cosine_min_value_wrong <= wrong
+        is_correct_ordered = self.cosine_min_value_correct <= correct
         for name, is_right, rule in (
             ("reward_funcs", is_known, f"be of {', '.join(REWARD_FUNCS)}, or module:function"),
             ("curriculum", is_curriculum, f"be one of {', '.join(MODES)}, or module:Class{hint}"),
             ("dead_groups", self.dead_groups in DEAD_GROUPS, f"be one of {', '.join(DEAD_GROUPS)}"),
+            (
+                "cosine_min_value_wrong",
+                is_wrong_ordered,
+                f"be at most cosine_max_value_wrong, {wrong}",
+            ),
+            (
+                "cosine_min_value_correct",
+                is_correct_ordered,
+                f"be at most cosine_max_value_correct, {correct}",
+            ),
             ("length_penalty_start", start < end, f"lie below length_penalty_end, {end}"),
             ("min_pass_rate", self.min_pass_rate <= most, f"be at most max_pass_rate, {most}"),
             ("pass_rates", self.pass_rates or not is_offline, "be set: offline needs it"),
@@ -188,7 +217,7 @@ class GrpoArguments(_GuardKeys):
             if not is_right:
                 raise ValueError(f"{name}: must {rule} (got {getattr(self, name)!r})")
         self.guard_settings()
-        if self.follows_pass_rates() and not GRADED.keys() & {*self.reward_funcs}:
+        if self.follows_pass_rates() and not {*GRADED} & {*self.reward_funcs}:
             raise ValueError(
                 f"reward_funcs: {', '.join(self.reward_funcs)}: none says which answers are "
                 f"correct, as curriculum: {self.curriculum} needs; add correctness_reward, with "

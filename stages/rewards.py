@@ -9,6 +9,7 @@ incorrect one that is penalised. A time-out counts as incorrect, and appears in
 `rollout/grader_timeout_rate`.
 """
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -109,6 +110,43 @@ def rlinf_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
     Never None: a time-out would be left out, or earn 5 more than an incorrect answer.
     """
     return [5.0 if verdict == "right" else -5.0 for verdict in grader.verdicts(**batch)]
+
+
+def cosine_scaled_reward(
+    completion_ids: Ids,
+    *,
+    grader: BatchGrader,
+    args: "GrpoArguments",
+    config: "GRPOConfig",
+    **batch: Any,
+) -> list[float]:
+    """A shorter correct answer earns more, and a shorter incorrect one less.
+
+        r(n) = cosine(n / L, at 0 tokens, at L tokens); L = `cosine_max_len`
+        correct: from `cosine_max_value_correct` down to `cosine_min_value_correct`
+        incorrect: from `cosine_min_value_wrong` up to `cosine_max_value_wrong`
+
+    `n` counts completion tokens with EOS. Above 0 for a correct answer alone. Source:
+    "Demystifying Long Chain-of-Thought", arXiv:2502.03373, with the values of TRL's
+    `get_cosine_scaled_reward`. That one grades inside, by math-verify; here our grader does. The
+    paper has one more value for a completion that reaches L; TRL has none, and so it is here.
+    Never None: a time-out counts as incorrect.
+    """
+    most = args.cosine_max_len or config.max_completion_length
+    correct = args.cosine_max_value_correct, args.cosine_min_value_correct
+    wrong = args.cosine_min_value_wrong, args.cosine_max_value_wrong
+    return [
+        cosine(len(ids) / most, *(correct if verdict == "right" else wrong))
+        for verdict, ids in zip(grader.verdicts(**batch), completion_ids, strict=True)
+    ]
+
+
+def cosine(progress: float, start: float, end: float) -> float:
+    """Half a cosine wave from `start` at progress 0 to `end` at 1, and `end` from there on.
+
+    c(p) = end + (start - end) * (1 + cos(pi * min(p, 1))) / 2
+    """
+    return end + (start - end) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2
 
 
 def think_format_reward(

@@ -98,7 +98,7 @@ def find_notes(
     found = []
     if recipe.grpo:
         names = [name for name, weight in recipe.rewards if weight]
-        if not GRADED.keys() & {*names} and not find_form_only(recipe.rewards):
+        if not {*GRADED} & {*names} and not find_form_only(recipe.rewards):
             found.append(
                 "only a reward of your own can look at correctness; the audit checks that golds "
                 f"earn more than exploits; rewards: {', '.join(names)}"

@@ -23,9 +23,14 @@ def check_rewards(settings: Settings) -> None:
         raise UserError(
             "remove_unused_columns: true would take the answers from the rewards; remove it"
         )
+    limit, cache = settings.max_completion_length, settings.overlong_cache
+    if "cosine_scaled_reward" in funcs and limit is None and settings.cosine_max_len is None:
+        raise UserError(
+            "cosine_max_len: missing; the reward cosine_scaled_reward needs it, or a "
+            "max_completion_length, in tokens"
+        )
     if "overlong" not in funcs:
         return
-    limit, cache = settings.max_completion_length, settings.overlong_cache
     for key, value in (("max_completion_length", limit), ("overlong_cache", cache)):
         if value is None:
             raise UserError(f"{key}: missing; the reward overlong needs it, in tokens")

@@ -157,6 +157,11 @@ SWITCHES = (
     *(
         Switch({"reward_funcs": (name,)}, keys)
         for name, keys in (
+            (
+                "cosine_scaled_reward",
+                "cosine_max_len cosine_min_value_wrong cosine_max_value_wrong "
+                "cosine_min_value_correct cosine_max_value_correct",
+            ),
             ("soft_length_penalty", "length_penalty_start length_penalty_end length_penalty_max"),
             ("repetition_penalty", "repetition_ngram_size repetition_max_penalty"),
             ("overlong", "overlong_cache"),

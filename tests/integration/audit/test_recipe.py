@@ -259,6 +259,7 @@ def test_what_fails_no_recipe_is_a_note(recipe, change, note):
         (["think_format_reward", "soft_length_penalty"], [1.0, 1.0], False),
         (["think_format_reward", "correctness_reward"], [1.0, 0.0], False),  # only logged
         (["think_format_reward", "correctness_reward"], [0.5, 1.0], True),
+        (["think_format_reward", "cosine_scaled_reward"], [0.5, 1.0], True),
     ],
 )
 def test_a_recipe_that_rewards_no_correctness(recipe, refused, names, weights, passes):

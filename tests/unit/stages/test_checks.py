@@ -78,6 +78,7 @@ ROLLBACK = {"guard_eos": "rollback"}
 # Rollouts are judged every eighth step: 13 x 8 + 1 steps are distrusted.
 SLOW = ROLLBACK | {"steps_per_generation": 4, "num_iterations": 2, "save_total_limit": 2}
 WHOLE = {"steps_per_generation": None, "generation_batch_size": 32, "save_steps": 104}
+COSINE = {"reward_funcs": ["cosine_scaled_reward"]}
 OVERLONG = {"reward_funcs": ["correctness_reward", "overlong"]}
 ROUNDED = {"stochastic_rounding": True, "dtype": "bfloat16"}
 FILE = {"pass_rates": "p.jsonl"}
@@ -119,6 +120,17 @@ def check_all(settings):
         (OVERLONG | {"overlong_cache": 0}, "overlong_cache"),
         (OVERLONG | {"overlong_cache": 513}, "overlong_cache"),
         (OVERLONG | {"overlong_cache": 2, "max_completion_length": None}, "max_completion_length"),
+        (COSINE, None),
+        (COSINE | {"cosine_max_len": 0}, "cosine_max_len"),
+        (COSINE | {"max_completion_length": None}, "cosine_max_len"),
+        (COSINE | {"max_completion_length": None, "cosine_max_len": 9}, None),
+        (COSINE | {"curriculum": "predictive"}, None),
+        (COSINE | {"cosine_max_value_wrong": 0.1}, "cosine_max_value_wrong"),
+        (COSINE | {"cosine_min_value_wrong": -0.4}, "cosine_min_value_wrong"),
+        (COSINE | {"cosine_min_value_correct": 0.0}, "cosine_min_value_correct"),
+        (COSINE | {"cosine_min_value_correct": 1.5}, "cosine_min_value_correct"),
+        (COSINE | {"cosine_max_value_correct": 2.0, "cosine_min_value_correct": 1.5}, None),
+        ({"cosine_max_len": 100}, "cosine_max_len"),  # without the reward
         ({"length_penalty_start": -1}, "length_penalty_start"),
         ({"repetition_max_penalty": -1.0}, "repetition_max_penalty"),
         # what Hugging Face takes and fails on later

@@ -65,6 +65,7 @@ OTHERS = {
     "eval_do_concat_batches": False, "dataloader_in_order": False, "log_multimodal": False,
     "vllm_importance_sampling_correction": False, "hub_token": None,
     "eval_on_start": True, "vllm_mode": "server", "hub_strategy": "end",
+    "cosine_min_value_wrong": -0.75, "cosine_max_value_wrong": -0.75,
     "guard_max_length_growth": 3.0, "guard_max_logp_mismatch": 3.0,
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ import random
 from types import SimpleNamespace
 
 import pytest
+from trl.rewards import get_cosine_scaled_reward
 
 from grading.grade import VERDICTS, Grade
 from pipeline.prompts import build_completion
@@ -108,7 +109,8 @@ def test_every_verdict_but_right_is_paid_as_wrong_and_none_as_nothing(monkeypatc
 
 def test_a_batch_is_graded_and_logged_once(monkeypatch):
     calls = graded(monkeypatch, "right", "timeout", "timeout", "no_think")
-    args = GrpoArguments(train_file="f", reward_funcs=[*GRADED], final_number=True)
+    names = ["correctness_reward", "rlinf_reward"]
+    args = GrpoArguments(train_file="f", reward_funcs=names, final_number=True)
     both = build_rewards(args, config(), think_prefilled=True)
     metrics, columns = {}, {}
 
@@ -129,6 +131,43 @@ def test_a_batch_is_graded_and_logged_once(monkeypatch):
     metrics.clear()
     both[0](**batch | {"completions": chat(*"abcd")})  # equal texts, but the next batch
     assert len(calls) == 2 and metrics
+
+
+VALUES = {
+    "cosine_min_value_wrong": -10.0, "cosine_max_value_wrong": 0.0,
+    "cosine_min_value_correct": 1.0, "cosine_max_value_correct": 2.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [{}, VALUES])
+@pytest.mark.parametrize(("keys", "most"), [({}, 100), ({"cosine_max_len": 40}, 40)])
+def test_the_cosine_reward_is_trls_on_plain_answers(values, keys, most):
+    lengths = [0, 1, 20, 39, 40, 41, 99, 100, 250]
+    texts = [RIGHT, WRONG] * len(lengths)
+    ids = [[7] * length for length in lengths for _ in range(2)]
+    named = {name.removeprefix("cosine_"): value for name, value in values.items()}
+    trl = get_cosine_scaled_reward(most, **named)
+    expected = trl(chat(*texts), solution=["$2$"] * len(texts), completion_ids=ids)
+    batch = ask(*["2"] * len(texts)) | {"completion_ids": ids}
+    found = build("cosine_scaled_reward", **values, **keys)(completions=chat(*texts), **batch)
+    assert found == pytest.approx(expected, abs=1e-12)
+    correct, wrong = found[::2], found[1::2]
+    assert correct == sorted(correct, reverse=True) and wrong == sorted(wrong)
+    assert all(value > 0 for value in correct) and all(value <= 0 for value in wrong)
+
+
+def test_the_cosine_reward_by_hand_and_by_our_verdict(monkeypatch):
+    graded(monkeypatch, "right", "right", "right", "wrong", "timeout", "no_think")
+    batch = {"completion_ids": [[7] * n for n in (0, 50, 100, 0, 50, 100)]} | ask(*"222222")
+    found = build("cosine_scaled_reward")(completions=chat(*"abcdef"), **batch)
+    assert found == pytest.approx([1.0, 0.75, 0.5, -1.0, -0.75, -0.5], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_only_a_correct_answer_earns_a_graded_reward(name):
+    batch = ask("2", "2") | {"completion_ids": [[7] * 3] * 2}
+    correct, wrong = build(name)(completions=chat(RIGHT, WRONG), **batch)
+    assert correct > 0 >= wrong
 
 
 @pytest.mark.parametrize(
@@ -287,7 +326,7 @@ def test_trl_sees_the_recipes_names_in_the_recipes_order():
     assert values == {
         "overlong": [-0.5], "repetition_penalty": [0.0], "soft_length_penalty": [0.0],
         "think_format_reward": [1.0], "loose_think_format_reward": [0.0],
-        "rlinf_reward": [5.0], "correctness_reward": [1.0],
+        "cosine_scaled_reward": [0.75], "rlinf_reward": [5.0], "correctness_reward": [1.0],
     }  # fmt: skip
 
 
