@@ -70,8 +70,14 @@ def check_value(key: str, value: Any, where: str) -> None:
 def check_address(key: str, value: Any, where: str) -> None:
     """Refuse a server named by a YAML that would be sent the user's own API key.
 
-    Servers of this host and of the key's issuer may have it.
+    Servers of this host and of the key's issuer may have it. A server may also be named within a
+    list of mappings.
     """
+    if isinstance(value, list | dict):
+        parts = value.items() if isinstance(value, dict) else [(key, part) for part in value]
+        for name, part in parts:
+            check_address(str(name), part, where)
+        return
     if key != "base_url" or is_given() or not os.environ.get(KEY_VARIABLE):
         return
     host = urlsplit(str(value)).hostname or ""

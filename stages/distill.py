@@ -12,6 +12,8 @@ others. The teacher is a checkpoint (backend hf or vllm) or the model of an Open
     python -m stages.distill --config … --backend openai --base_url http://localhost:8000/v1 \\
       --model_name_or_path Qwen/QwQ-32B
 
+Several `teachers` answer the same problems one after the other. Each row names its teacher.
+
 Every finished sample is stored in `output_dir/samples`: a killed run resumes where it stopped, and
 more samples extend those there. A server's model is known by its name only: for another model of
 the same name take another `output_dir`.
@@ -21,7 +23,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,10 +39,12 @@ from grading.grade import Grade
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
-from pipeline.settings import parse, setting
+from pipeline.renamed import hint
+from pipeline.settings import convert, known_keys, parse, setting
 from stages.restarts import in_launch
 
 RESULT = "traces.jsonl"
+SHARED = ("teachers", "problems_file", "output_dir", "limit")  # keys that all teachers have alike
 
 
 @dataclass(kw_only=True)
@@ -49,8 +53,11 @@ class DistillArguments(ProblemSetArguments):
 
     backends: ClassVar[tuple[str, ...]] = ("hf", "vllm", "openai")
 
-    model_name_or_path: str = field(
-        metadata={"help": "the teacher: checkpoint folder, hub id, or name at the server"}
+    model_name_or_path: str = setting(
+        "", "the teacher: checkpoint folder, hub id, or name at the server"
+    )
+    teachers: list[dict] = setting(
+        [], "several instead: each has a name, and those of the other keys in which it differs"
     )
     backend: str = setting("hf", "hf (transformers), vllm or openai")
     base_url: str | None = setting(None, "openai: the server's API, http://localhost:8000/v1")
@@ -66,6 +73,9 @@ class DistillArguments(ProblemSetArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.teachers:
+            self.each_teacher()  # refuses what is wrong with one
+            return
         if self.keep > self.num_samples:
             raise UserError(
                 f"keep: {self.keep} is more than num_samples: {self.num_samples}; raise num_samples"
@@ -80,30 +90,63 @@ class DistillArguments(ProblemSetArguments):
                 "http://localhost:8000/v1"
             )
 
+    def each_teacher(self) -> dict[str, "DistillArguments"]:
+        """The settings of each teacher, by its name: that in `teachers`, else the model's."""
+        if not self.teachers:
+            model = self.model_name_or_path
+            return {Path(model).name if Path(model).is_dir() else model: self}
+        known = {k: v for k, v in known_keys(DistillArguments).items() if k not in SHARED}
+        found: dict[str, DistillArguments] = {}
+        for entry in self.teachers:
+            name = entry.get("name")
+            if not isinstance(name, str) or not name or name in found:
+                raise UserError(
+                    f"teachers: {entry!r} has no name of its own; write "
+                    "{name: QwQ, model_name_or_path: Qwen/QwQ-32B-Preview}"
+                )
+            where = f"teachers: {name}"
+            changes = {key: value for key, value in entry.items() if key != "name"}
+            for key in changes:
+                if key not in known:
+                    remedy = hint(str(key), known, f"a teacher takes {', '.join(known)}")
+                    raise UserError(f"{where}: unknown key {key!r}; {remedy}")
+            values = {k: convert(k, v, known[k], where) for k, v in changes.items()}
+            try:
+                found[name] = replace(self, **values, teachers=[])
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from error
+        return found
+
+
+def check_teachers(values: dict[str, Any]) -> None:
+    """Refuse a missing file or a missing checkpoint of any teacher before torch is imported."""
+    for teacher in values.get("teachers") or [{}]:
+        own = {"model_name_or_path": ""} | values | teacher
+        check_inputs(own | {"model_name_or_path": str(own["model_name_or_path"])})
+
 
 def main() -> None:
     """Sample what is not sampled yet, keep correct ones, then put traces and manifest in place."""
-    (args,) = parse(__doc__, DistillArguments, check=check_inputs, owns="output_dir")
+    (args,) = parse(__doc__, DistillArguments, check=check_teachers, owns="output_dir")
     rows = check_rows(load_problems(args.problems_file, args.limit), args.problems_file)
-    for row in rows:
-        # What a model trained on the traces will see, and how it is to answer.
-        row["own_prompt"], row["own_form"] = row["prompt"], row["answer_form"]
-        if args.prompt is not None:
-            row["prompt"] = build_prompt(row["question"], args.prompt)
-            row["answer_form"] = form_of(args.prompt)
     processes = Processes.from_environment()
     folder = Path(args.output_dir)
     if processes.ask_main(lambda: manifest.is_current(folder, asdict(args))):
         return
-    models = [] if args.backend == "openai" else [args.model_name_or_path]
-    inputs = manifest.hash_inputs([*models, args.problems_file])
+    teachers = args.each_teacher()
+    own = [one.model_name_or_path for one in teachers.values() if one.backend != "openai"]
+    inputs = manifest.hash_inputs([*own, args.problems_file])
     started = manifest.start(folder) if processes.is_main else 0.0
-    _, teacher, problems, open_engine = prepare(args, rows, processes)
-    store = SampleStore(folder / "samples", teacher, processes.rank)
-    fill(store, problems.all_requests(), open_engine, processes, "distill")
+    sampled, models = {}, {}
+    for name, teacher in teachers.items():
+        models[name], model, problems, open_engine = prepare(teacher, ask(rows, teacher), processes)
+        store = SampleStore(folder / "samples", model, processes.rank)
+        label = f"distill: {name}" if args.teachers else "distill"
+        fill(store, problems.all_requests(), open_engine, processes, label)
+        sampled[name] = Sampled(problems, store, teacher.keep)
     if processes.is_main:
-        numbers = write_traces(folder / RESULT, problems, store, args.keep)
-        end = {"started": started, "files": [RESULT], "teacher": teacher}
+        numbers = write_traces(folder / RESULT, sampled)
+        end = {"started": started, "files": [RESULT], "teachers": models}
         manifest.write(folder, "distill", asdict(args), inputs, **end, **numbers)
         counts, dropped = numbers["counts"], Counter(numbers["dropped"])
         lost = ", ".join(f"{reason} {n:,}" for reason, n in dropped.most_common()) or "none"
@@ -114,6 +157,21 @@ def main() -> None:
             f"{folder / RESULT}\n"
         )
     processes.meet()  # the main process holds the others' key-value store
+
+
+def ask(rows: list[dict[str, Any]], teacher: DistillArguments) -> list[dict[str, Any]]:
+    """The rows with the prompt for a teacher, beside `own_prompt` and `own_form`, their own.
+
+    A model trained on the traces will see its own, and answer in its form.
+    """
+    asked = [row | {"own_prompt": row["prompt"], "own_form": row["answer_form"]} for row in rows]
+    if teacher.prompt is None:
+        return asked
+    form = form_of(teacher.prompt)
+    return [
+        row | {"prompt": build_prompt(row["question"], teacher.prompt), "answer_form": form}
+        for row in asked
+    ]
 
 
 def check_rows(rows: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
@@ -158,7 +216,9 @@ def choose_traces(
     return kept, dropped
 
 
-def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -> dict[str, Any]:
+def trace_row(
+    row: dict[str, Any], number: int, teacher: str, thought: str, prediction: str
+) -> dict[str, Any]:
     """The row of a problem's trace, with the problem's prompt, whatever the teacher was asked."""
     # First the gold that the thought arrives at: an SFT row has one answer after its thought.
     golds = sorted(row["answers"], key=lambda gold: not is_same_value(prediction, gold))
@@ -169,6 +229,7 @@ def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -
         "answers": golds,
         "answer_form": row["own_form"],
         "solution": thought,
+        "teacher": teacher,
         "trace": number,
         "level": row.get("level"),
         "subject": row.get("subject") or "",
@@ -177,33 +238,54 @@ def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -
     }
 
 
-def write_traces(path: Path, problems: SampledSet, store: SampleStore, keep: int) -> dict[str, Any]:
-    """Write the kept traces; returns the manifest's numbers, which add up."""
+@dataclass(frozen=True)
+class Sampled:
+    """The problems as one teacher was asked, its samples, and how many of a problem to keep."""
+
+    problems: SampledSet
+    store: SampleStore
+    keep: int
+
+
+def write_traces(path: Path, sampled: dict[str, Sampled]) -> dict[str, Any]:
+    """Write the kept traces, those of a problem together; returns the manifest's numbers.
+
+    Args:
+        sampled: by the teacher's name; all have the same problems in the same order.
+    """
     dropped: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
-    num_kept = num_solved = num_tokens = 0
+    num_kept = dict.fromkeys(sampled, 0)
+    num_problems = num_solved = num_tokens = 0
     with manifest.open_whole(path) as file:
-        for row, completions, grades in problems.grade(store):
-            kept, lost = choose_traces(completions, grades, keep)
-            for number, (thought, prediction) in enumerate(kept.items()):
-                file.write(json.dumps(trace_row(row, number, thought, prediction)) + "\n")
-            dropped += lost
-            verdicts.update(grade.verdict for grade in grades)
-            num_kept += len(kept)
-            num_solved += bool(kept)
-            num_tokens += sum(one.num_tokens for one in completions)
-    num_samples = verdicts.total()
-    assert num_samples == num_kept + dropped.total()
+        each = (one.problems.grade(one.store) for one in sampled.values())
+        for found in zip(*each, strict=True):
+            number = 0  # of the problem's traces, whoever wrote them: a part of their ids
+            for name, (row, completions, grades) in zip(sampled, found, strict=True):
+                kept, lost = choose_traces(completions, grades, sampled[name].keep)
+                for thought, prediction in kept.items():
+                    trace = trace_row(row, number, name, thought, prediction)
+                    file.write(json.dumps(trace) + "\n")
+                    number += 1
+                dropped += lost
+                verdicts.update(grade.verdict for grade in grades)
+                num_kept[name] += len(kept)
+                num_tokens += sum(one.num_tokens for one in completions)
+            num_problems += 1
+            num_solved += bool(number)
+    num_samples, num_traces = verdicts.total(), sum(num_kept.values())
+    assert num_samples == num_traces + dropped.total()
     return {
         "counts": {
-            "problems": len(problems.rows),
-            "problems_without_a_trace": len(problems.rows) - num_solved,
-            "traces": num_kept,
+            "problems": num_problems,
+            "problems_without_a_trace": num_problems - num_solved,
+            "traces": num_traces,
+            "traces_by_teacher": num_kept,
             "verdicts": dict(verdicts.most_common()),
             "tokens": num_tokens,
         },
         "samples_in": num_samples,
-        "samples_out": num_kept,
+        "samples_out": num_traces,
         "dropped": dict(sorted(dropped.items())),
     }
 

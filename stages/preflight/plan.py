@@ -103,7 +103,8 @@ class Planner:
         args = self.args
         model, distill = Model(self.recipe.shape("sft")), self.recipe.settings.get("distill")
         rows, length = self.rows("grpo" if distill else "sft", values.train_file), args.row_tokens
-        if distill:  # a teacher's traces, one of each problem at most
+        if distill:  # traces, one of each problem and teacher at most
+            rows *= max(1, len(distill.teachers))
             length = args.prompt_tokens + self.completion(distill.max_new_tokens)
         length = min(length, values.max_length or length)
         batch = values.per_device_train_batch_size

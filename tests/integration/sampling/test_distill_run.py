@@ -7,11 +7,12 @@ from unittest import mock
 
 import pytest
 
+from data_prep.sampling import problems as problems_module
 from data_prep.sampling.store import Completion
 from pipeline import manifest
 from pipeline.prompts import PROMPTS, build_completion, build_prompt
 from stages import distill
-from tests.files import write_rows
+from tests.files import read_rows, write_rows
 from tests.integration.conftest import build_tiny_model
 from tests.integration.sampling.test_openai_engine import answer, serve
 
@@ -77,7 +78,8 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
     assert written["dropped"] == {"not_needed": NUM_PROBLEMS // 2, "wrong": TOTAL // 2}
     assert (written["samples_in"], written["samples_out"], len(rows)) == (TOTAL, 12, 12)
     assert written["inputs"] == {str(problems): manifest.sha256(problems)}
-    assert written["teacher"] == "openai teacher"
+    assert written["teachers"] == {"teacher": "openai teacher"}
+    assert {row["teacher"] for row in rows} == {"teacher"}
     out, err = capsys.readouterr()
     assert out.startswith("distill: 12 problems, 36 samples, 12 traces kept, dropped 24: wrong 18,")
     assert out.count("\n") == 1 and err == ""
@@ -94,6 +96,71 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
         assert len(server.requests) == 2 * NUM_PROBLEMS
         run(folder, problems, **SERVER | {"model_name_or_path": "other"})
         assert len(server.requests) == TOTAL + 2 * NUM_PROBLEMS
+
+
+def test_two_teachers_of_the_same_problems(problems, tmp_path, tiny_model_dir, capsys):
+    """A server and a checkpoint: one file, which the data build takes with both traces."""
+    from data_prep.build import __main__ as build
+
+    class Reciting:
+        def complete(self, requests):
+            for index, request in enumerate(requests):
+                number = int(request.prompt.partition("user\n")[2].split()[0])
+                yield (
+                    index,
+                    Completion(f"<think>\nby hand\n</think>\n\n\\boxed{{{2 * number}}}", 5, False),
+                )
+
+        def close(self):
+            pass
+
+    others = [
+        SERVER | {"name": "QwQ", "prompt": "answer_tags", "keep": 2},
+        {
+            "name": "own",
+            "model_name_or_path": str(tiny_model_dir),
+            "dtype": "float32",
+            "num_samples": 1,
+        },
+    ]
+    recipe, folder, load = tmp_path / "distill.yaml", tmp_path / "out", problems_module.load_engine
+    recipe.write_text(json.dumps({"teachers": others}))
+
+    def load_engine(checkpoint, key, args, rank):
+        is_server = args.backend == "openai"
+        return load(checkpoint, key, args, rank) if is_server else Reciting()
+
+    def tagged(body, number):
+        found = teach(body)
+        message = found["choices"][0]["message"]
+        message["content"] = message["content"].replace("\\boxed{", "<answer>")[:-1] + "</answer>"
+        return found
+
+    with serve(tagged), mock.patch.object(problems_module, "load_engine", load_engine):
+        rows = run(folder, problems, config=recipe)
+    each = ["QwQ", "QwQ", "own"]
+    assert [(row["id"], row["teacher"], row["trace"]) for row in rows] == [
+        (f"p{n}", name, trace)
+        for n in range(NUM_PROBLEMS)
+        for trace, name in enumerate(each if n % 2 == 0 else ["own"])
+    ]
+    prompts = {row["id"]: row["prompt"] for row in read_rows(problems)}
+    assert all(row["prompt"] == prompts[row["id"]] for row in rows)
+    written = manifest.read(folder)
+    assert written["counts"]["traces_by_teacher"] == {"QwQ": 12, "own": 12}
+    assert written["counts"]["problems_without_a_trace"] == 0
+    assert (written["samples_in"], written["samples_out"]) == (TOTAL + NUM_PROBLEMS, 24)
+    assert written["teachers"]["QwQ"] == "openai teacher"
+
+    # Nothing is asked again, and the build has both teachers' traces of a problem.
+    (folder / "manifest.json").unlink()
+    assert run(folder, problems, config=recipe) == rows
+    data = tmp_path / "data.yaml"
+    source = {"name": "traces", "file": str(folder / "traces.jsonl")}
+    data.write_text(json.dumps({"output_dir": str(tmp_path / "data"), "sft": [source]}))
+    with mock.patch.object(sys, "argv", ["build", "--config", str(data)]):
+        build.main()
+    assert len(read_rows(tmp_path / "data/sft_train.jsonl")) == len(rows)
 
 
 def test_another_prompt(problems, tmp_path):

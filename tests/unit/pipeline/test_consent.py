@@ -177,6 +177,18 @@ def test_a_recipe_sends_no_api_key_to_another_host(tmp_path, monkeypatch, url, i
     assert read().base_url == url
 
 
+def test_a_teacher_of_a_list_is_sent_no_api_key_either(tmp_path, monkeypatch):
+    path, url = tmp_path / "distill.yaml", "https://example.com/v1"
+    teachers = [{"name": "a", "backend": "openai", "base_url": url, "model_name_or_path": "m"}]
+    path.write_text(yaml.safe_dump({"problems_file": "p", "output_dir": "o", "teachers": teachers}))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
+    monkeypatch.delenv("ALLOW_CODE", raising=False)
+    with pytest.raises(UserError, match=r"distill\.yaml: base_url: example\.com"):
+        read_settings(DistillArguments, (), ["--config", str(path)])
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    assert read_settings(DistillArguments, (), ["--config", str(path)]).teachers == teachers
+
+
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system [touch ran]", "!function x.y"])
 def test_tags_of_yaml_run_nothing(tmp_path, tag, monkeypatch):
     monkeypatch.chdir(tmp_path)

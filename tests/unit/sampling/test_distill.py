@@ -1,6 +1,9 @@
 """Distillation without a teacher: which samples are kept, the rows they become, refused keys."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from data_prep.sampling.store import Completion
 from grading.grade import Grade, grade_all
@@ -19,11 +22,39 @@ SERVER = {"backend": "openai", "base_url": "http://localhost:8000/v1"}
         (SERVER | {"base_url": "localhost:8000"}, "base_url"),
         (SERVER | {"backend": "vllm"}, "base_url"),
         ({"dtype": "int8"}, "dtype"),
+        ({"teachers": [{"model_name_or_path": "a"}]}, "teachers"),
+        ({"teachers": [{"name": "a"}, {"name": "a"}]}, "teachers"),
+        ({"teachers": [{"name": "a", "output_dir": "b"}]}, "teachers"),
+        ({"teachers": [{"name": "a", "top_p": 2}]}, "teachers: a: top_p"),
+        ({"teachers": [{"name": "a", "keep": 5}]}, "teachers: a: keep"),
+        ({"teachers": [{"name": "a", "backend": "openai"}]}, "teachers: a: base_url"),
     ],
 )
 def test_keys_that_are_refused(changes, key):
     with pytest.raises(UserError, match=f"^{key}: "):
         DistillArguments(**PATHS | changes)
+
+
+def test_the_settings_of_each_teacher():
+    """Those of the file, and its own; a single teacher is named after its model."""
+    others = [{"name": "QwQ"}, {"name": "R1", "model_name_or_path": "r", "keep": 2}]
+    both = DistillArguments(**PATHS | {"num_samples": 3, "teachers": others}).each_teacher()
+    found = {
+        name: (one.model_name_or_path, one.keep, one.num_samples) for name, one in both.items()
+    }
+    assert found == {"QwQ": ("m", 1, 3), "R1": ("r", 2, 3)}
+    assert [*DistillArguments(**PATHS).each_teacher()] == ["m"]
+
+
+def test_the_perplexity_recipe_names_both_teachers():
+    text = Path("configs/perplexity/distill.yaml").read_text(encoding="utf-8")
+    lines = text.partition("# teachers:")[1:]
+    block = yaml.safe_load("".join(lines).replace("\n# ", "\n").removeprefix("# "))
+    values = yaml.safe_load(text) | block
+    found = DistillArguments(**values).each_teacher()
+    assert {name: one.model_name_or_path for name, one in found.items()} == {
+        "QwQ-32B-Preview": "Qwen/QwQ-32B-Preview", "DeepSeek-R1": "deepseek-ai/DeepSeek-R1",
+    }  # fmt: skip
 
 
 def write(thought, answer="4", cut_off=False):
@@ -85,16 +116,16 @@ ROW |= {"own_prompt": build_prompt("2+2?", "think"), "own_form": "box", "answer_
     ],
 )
 def test_the_gold_of_the_thought_comes_first(golds, prediction, answers):
-    found = trace_row(ROW | {"answers": golds, "subject": "sums"}, 1, "so", prediction)
+    found = trace_row(ROW | {"answers": golds, "subject": "sums"}, 1, "QwQ", "so", prediction)
     assert found == {
         "id": "a", "source": "toy", "question": "2+2?", "answers": answers, "solution": "so",
-        "trace": 1, "level": 2.5, "subject": "sums", "prompt": ROW["own_prompt"],
+        "teacher": "QwQ", "trace": 1, "level": 2.5, "subject": "sums", "prompt": ROW["own_prompt"],
         "answer_form": "box", "completion": build_completion("so", answers[0]),
     }  # fmt: skip
 
 
 def test_a_trace_answers_in_the_form_that_its_problem_names():
-    found = trace_row(ROW | {"own_form": "tags"}, 0, "so", "4")
+    found = trace_row(ROW | {"own_form": "tags"}, 0, "QwQ", "so", "4")
     assert found["answer_form"] == "tags"
     assert found["completion"].endswith("<answer>4</answer>")
 
