@@ -110,7 +110,10 @@ class DistillArguments(ProblemSetArguments):
                 if key not in known:
                     remedy = hint(str(key), known, f"a teacher takes {', '.join(known)}")
                     raise UserError(f"{where}: unknown key {key!r}; {remedy}")
-            values = {k: convert(k, v, known[k], where) for k, v in changes.items()}
+            values = {  # as in a YAML, null gives a key its default again
+                k: known[k].default if v is None else convert(k, v, known[k], where)
+                for k, v in changes.items()
+            }
             try:
                 found[name] = replace(self, **values, teachers=[])
             except UserError as error:

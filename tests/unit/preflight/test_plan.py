@@ -1,6 +1,7 @@
 """Hours by arithmetic: hand-worked cases, and what must rise with what."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ SEVEN = Model(load_shape("7B"))
 
 
 def planned(name, **given):
-    gpus = given.pop("gpus", RECIPES[name])
+    gpus = given.pop("gpus", None) or RECIPES[name]
     given |= {"accelerate": "fsdp2"} if gpus > 1 else {}
     recipe = str(ROOT / "configs" / name)
     return {s.name: s for s in plan(PlanArguments(recipe=recipe, gpus=gpus, **given))[1]}
@@ -64,6 +65,15 @@ def test_the_plan_of_a_recipe_follows_its_keys():
     assert planned("qwen2.5-1.5b", gpus=8)["sft"].seconds < one["sft"].seconds / 8
     eight = planned("grpo7b", gpus=8, keys=["dtype=float32", "gradient_accumulation_steps=1"])
     assert eight["grpo"].what.startswith("1,000 steps of 32 ")
+
+
+def test_two_teachers_double_the_rows_of_sft(tmp_path):
+    folder = tmp_path / "perplexity"
+    shutil.copytree(ROOT / "configs/perplexity", folder)
+    one = planned(str(folder), gpus=1)["sft"]
+    with (folder / "distill.yaml").open("a", encoding="utf-8") as file:
+        file.write("\nteachers: [{name: a}, {name: b}]\n")
+    assert planned(str(folder), gpus=1)["sft"].tokens == 2 * one.tokens
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -43,6 +43,12 @@ def test_the_settings_of_each_teacher():
         name: (one.model_name_or_path, one.keep, one.num_samples) for name, one in both.items()
     }
     assert found == {"QwQ": ("m", 1, 3), "R1": ("r", 2, 3)}
+    # One of a server and one of our own: null takes the server's address away.
+    own = {"name": "own", "backend": "hf", "base_url": None}
+    mixed = DistillArguments(**PATHS | SERVER | {"teachers": [{"name": "QwQ"}, own]}).each_teacher()
+    assert [(one.backend, one.base_url) for one in mixed.values()] == [
+        ("openai", SERVER["base_url"]), ("hf", None)
+    ]  # fmt: skip
     assert [*DistillArguments(**PATHS).each_teacher()] == ["m"]
 
 
