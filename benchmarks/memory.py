@@ -201,9 +201,9 @@ def build_grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) ->
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         args=GRPOConfig(**settings, num_generations=group, beta=0.0, loss_type="dapo"),
         train_dataset=Dataset.from_list([{"prompt": f"{i}"} for i in range(8)]),
+        update_tokens=case.update_tokens,
         **objects,
     )
-    trainer.update_tokens = case.update_tokens
     return trainer
 
 

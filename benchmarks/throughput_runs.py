@@ -40,7 +40,7 @@ UNIFORM_SHARE = 0.63  # of the groups of the published run this project starts f
 # and gradient norm of a GRPO step.
 SFT_TOLERANCE = {"float32": 1e-4, "bfloat16": 1e-3}
 GRPO_TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2}
-TRAINERS = {"stock": GRPOTrainer, "ours": MathGRPOTrainer}
+TRAINERS = {"stock": GRPOTrainer, "ours, rows padded": MathGRPOTrainer, "ours": MathGRPOTrainer}
 
 
 @dataclass(frozen=True)
@@ -319,9 +319,10 @@ def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts) -> Any:
         train_dataset=Dataset.from_list([{"prompt": group.prompt} for group in rollouts.groups]),
         processing_class=rollouts.tokenizer,
         rollout_func=rollouts.generate,
-        **({"guards": GuardSettings()} if name == "ours" else {}),
+        **({} if name == "stock" else {"guards": GuardSettings()}),
+        **({"update_tokens": args.update_tokens} if name == "ours" else {}),
     )
-    if name == "ours":
+    if name == "ours, rows padded":  # so late, the model keeps an attention that needs padding
         trainer.update_tokens = args.update_tokens
     return trainer
 

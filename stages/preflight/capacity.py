@@ -94,14 +94,15 @@ def rows_of_step(stage: str, values: Settings, longest: int | None) -> dict[str,
         scored = completion_room(values)
         length = prompt_room(values, longest) + scored
         together = max(1, values.update_tokens // length) if values.update_tokens else rows
-        passes, is_masked = math.ceil(rows / together), together > 1
+        passes = math.ceil(rows / together)
+        is_masked = together > 1 and not values.update_tokens
     elif values.packing:  # TRL lays the packed rows of a micro-batch end to end
         rows, length = 1, rows * (values.max_length or ASSUMED_ROW)
         scored = length
     else:
         length = scored = min((n for n in (values.max_length, longest) if n), default=ASSUMED_ROW)
         is_masked = rows > 1
-    # FlashAttention tells rows apart without a mask of L^2.
+    # FlashAttention and `update_tokens` tell rows apart without a mask of L^2.
     is_masked = is_masked and "flash" not in (values.attn_implementation or "")
     return {
         "rows": rows,

@@ -25,7 +25,7 @@ from pipeline.console import say
 from pipeline.errors import UserError
 from stages.arguments import DEAD_GROUPS, GRADED
 from stages.rewards import BatchGrader
-from stages.trainer import resume, rollouts
+from stages.trainer import resume, rollouts, rows_apart
 from stages.trainer.curriculum import Curriculum, check_choice
 from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
 from stages.trainer.guard_actions import GuardActions
@@ -118,6 +118,11 @@ class MathGRPOTrainer(GRPOTrainer):
             if not isinstance(rows := self.train_dataset, Dataset):
                 raise ValueError(f"curriculum: needs a Dataset, not a {type(rows).__name__}")
             self.train_dataset = rows.add_column(ROW, list(range(len(rows))))
+        # Continuous batching knows transformers' own attention alone.
+        is_paged = getattr(self.args, "use_transformers_continuous_batching", False)
+        if update_tokens is not None and not is_paged:
+            for model in filter(None, (self.model, self.ref_model)):
+                rows_apart.use(_below_adapters(model))
         self.add_callback(resume.LoadAtStart(self._load_checkpoint))
         self.guard_actions: GuardActions | None = None
         if guards is not None:
@@ -373,12 +378,12 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple:
         if self.update_tokens is not None:
-            # Below LoRA's adapters and the LM head.
-            whole = self.model.get_base_model() if is_peft_model(self.model) else self.model
+            whole = _below_adapters(self.model)
+            attention = str(whole.config._attn_implementation)
             model = PackedForward(
                 model,
                 self.update_tokens,
-                is_packed="flash" in str(self.model.config._attn_implementation),
+                is_packed="flash" in attention or attention == rows_apart.NAME,
                 agree=lambda counts: self.accelerator.gather(counts.unsqueeze(0)).amax(dim=0),
                 has_gradient=self._has_gradient(),
                 backbone=whole.base_model if kwargs.get("compute_aux_loss") else None,
@@ -500,3 +505,8 @@ class MathGRPOTrainer(GRPOTrainer):
         # meaning, as the advantages of a group sum to zero.
         self._prepare_inputs(inputs)
         return None, None, None
+
+
+def _below_adapters(model: Any) -> Any:
+    """The model of transformers, without LoRA's adapters."""
+    return model.get_base_model() if is_peft_model(model) else model

@@ -4,7 +4,8 @@
 rows of P prompt tokens, padded on the left, and C completion tokens, padded on the right. Both are
 as long as the longest of the generation batch. Here each row is cut down to its own tokens. Rows of
 similar length go through the model together, in passes of at most `update_tokens` tokens, before
-the one backward pass. Rows without a gradient run under no_grad. The results are put back where TRL
+the one backward pass. They lie end to end, with FlashAttention or `rows_apart`; with any other
+attention they are padded to the longest of their pass. Rows without a gradient run under no_grad. The results are put back where TRL
 expects them. Loss and gradient equal TRL's up to rounding. Positions start at each row's first
 token, as in generation. TRL counts the padding before it, too; this is the same only for models
 with relative positions (RoPE).
@@ -89,8 +90,8 @@ class PackedForward:
     """Runs the model in several passes where TRL asks it for per-token log-probs.
 
     Args:
-        is_packed: whether a pass is one row without padding, split by `position_ids`
-            (FlashAttention); otherwise rows are padded to the longest of the pass.
+        is_packed: whether the rows of a pass lie end to end in one, told apart by `position_ids`;
+            otherwise they are padded to the longest of the pass.
         agree: number of passes with and without gradient, shape (2,), int -> the highest of all
             processes. Sharded and replicated models exchange data in every pass, so all processes
             must make as many; those with fewer rows make them with two tokens.

@@ -1,0 +1,86 @@
+"""Rows that lie end to end get what each gets alone, with torch's SDPA and without a mask."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from stages.trainer import rows_apart
+from tests.integration.stages.test_transformers4 import config_of
+
+pytestmark = pytest.mark.integration
+
+LENGTHS = (50, 1, 70, 33)  # some longer than the sliding window of 32
+
+
+def build(kind, **changes):
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config_of(kind, changes), dtype=torch.float32)
+
+
+def rows():
+    return [torch.arange(3, 3 + n).unsqueeze(0) for n in LENGTHS]
+
+
+def packed():
+    positions = [torch.arange(n).unsqueeze(0) for n in LENGTHS]
+    return {"input_ids": torch.cat(rows(), 1), "position_ids": torch.cat(positions, 1)}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text", "olmo2", "olmo3", "phi3"),
+        *("smollm3", "gpt2", "gpt_neox", "mixtral", "qwen3_moe", "granite"),
+    ],
+)
+def test_packed_rows_get_the_logits_of_rows_alone(kind):
+    model = build(kind).eval()
+    assert rows_apart.use(model)
+    with torch.no_grad():
+        alone = torch.cat([model(input_ids=row, use_cache=False).logits for row in rows()], 1)
+        together = model(**packed(), use_cache=False).logits
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("has_checkpointing", [False, True])
+def test_gradients_are_those_of_the_mask(has_checkpointing, monkeypatch):
+    """Checkpointing runs each layer again, when the forward pass is long over."""
+    found = {}
+    for name in ("mask", "by row"):
+        model = build("qwen2").train()
+        if name == "by row":
+            assert rows_apart.use(model) and model.training
+            monkeypatch.setattr(rows_apart, "sdpa_mask", None)  # no mask is made
+        if has_checkpointing:
+            model.gradient_checkpointing_enable()
+        logits = model(**packed(), use_cache=False).logits
+        logits.log_softmax(-1)[..., 5].sum().backward()
+        found[name] = [weight.grad for weight in model.parameters()]
+    for one, other in zip(found["mask"], found["by row"], strict=True):
+        assert (one - other).abs().max() <= 1e-5 * one.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("falcon", {}),  # makes its mask itself
+        ("gpt_oss", {}),  # has no sdpa
+        ("lfm2", {"layer_types": ["conv", "full_attention"] * 2}),  # a state from token to token
+    ],
+)
+def test_a_model_that_would_mix_rows_is_left_as_it_is(kind, changes):
+    model = build(kind, **changes)
+    before = model.config._attn_implementation
+    assert not rows_apart.use(model)
+    assert model.config._attn_implementation == before
+
+
+def test_padded_rows_are_generated_as_with_sdpa():
+    model = build("qwen2").eval()
+    ids = torch.arange(5, 25).view(2, 10)
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0
+    given = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
+    expected = model.generate(ids, **given)
+    assert rows_apart.use(model)
+    assert torch.equal(model.generate(ids, **given), expected)
