@@ -190,7 +190,7 @@ def look_ahead(request: Request) -> tuple[str, ...]:
     words += ["--goal", last]
     words += overlay_flags(request) + flags(request, "model")
     if request.asks_for("sweep", "control"):
-        words += ["--sweep", *sweep_entries(request)]
+        words += [*flags(request, "data_root"), "--sweep", *sweep_entries(request)]
     if request.words.get("accelerate"):
         words += ["--one_process", "false"]
     words.append("--")
@@ -206,7 +206,7 @@ def tool_words(request: Request, goal: str) -> tuple[str, ...]:
     if goal in ("sweep", "control"):
         words += ["--grpo_config", f"{request.recipe}/grpo.yaml", "--run", request.run]
         words += ["--launcher", shlex.join([sys.executable, *launcher(request, "grpo"), "-m"])]
-        words += overlay_flags(request) + flags(request, "model")
+        words += overlay_flags(request) + flags(request, "model", "data_root")
         if goal == "control":
             words += ["--folder", "control"]
         return (*words, "--sweep", *sweep_entries(request))

@@ -7,9 +7,11 @@
 Each combination is the recipe's `grpo.yaml` with these keys on the command line. It is a process of
 its own, one after the other, in `<run>/sweep/<combination>/grpo`. `sft.` before a key means that of
 `sft.yaml`: each of its values gets an SFT run and GRPO from it. Pass rates stay those of the
-recipe's SFT. The table has means over the values of `seed`. The same command resumes: finished runs
-are up to date, a killed one resumes from its last checkpoint. `<run>/sweep` gets `table.md`,
-`table.json` and `seeds.json` for programs, and pictures: the curves, and a heat map of two keys.
+recipe's SFT. `sft.data=own,math` trains SFT on other data (`stages.sweep_data`), `data=` GRPO. The
+table has means over the values of `seed`. The same command resumes: finished runs are up to date, a
+killed one resumes from its last checkpoint. `<run>/sweep` gets `table.md`, `table.json` and
+`seeds.json` for programs, and pictures: the curves, and a heat map of two keys. Published scores of
+the same sweep stand beside ours.
 """
 
 import hashlib
@@ -30,9 +32,10 @@ from pipeline.json_files import is_number
 from pipeline.lock import claim
 from pipeline.settings import build, parse, read_settings, run_check, setting
 from pipeline.stages import STAGES, load_keys
-from stages import sweep_page
+from stages import published_sweeps, sweep_data, sweep_page
 from stages.arguments import DEFAULTS
-from stages.checks import check_grpo, check_sft
+from stages.checks import check_grpo, check_grpo_keys, check_sft, check_sft_keys
+from stages.checks.curriculum import READ_BY
 from stages.removal import checkpoints
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
@@ -56,17 +59,18 @@ class SweepArguments:
     folder: str = setting("sweep", "within the run folder")
     overlay: str | None = setting(None, "such as configs/lora.yaml")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
+    data_root: str | None = setting(None, "folder of the local data files")
     launcher: str = setting(f"{shlex.quote(sys.executable)} -m", "how a stage's command starts")
 
 
 # Not to vary, because the sweep itself sets them or names the runs by them.
-OWN = ("config", "output_dir", "run_dir", "train_file")
+OWN = ("config", "output_dir", "run_dir")
 
 
 def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
     """`["beta=0.1,0.01", "seed=0"]` as `{"beta=0.1,seed=0": {"beta": "0.1", "seed": "0"}, ...}`.
 
-    A name is that of the run's folder: values are quoted as in a URL.
+    A name is that of the run's folder.
 
     Raises:
         UserError: an entry that is not key=value,value,... or a key or value that occurs twice.
@@ -97,48 +101,114 @@ def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
 
 
 def name_of(values: dict[str, str]) -> str:
-    """The folder of some values, within the sweep's and of no others; at most 255 bytes."""
-    quoted = {key: urllib.parse.quote(value, safe="+") for key, value in values.items()}
+    """The folder of some values, within the sweep's and of no others; at most 255 bytes.
+
+    Values are quoted as in a URL, but for a path's slashes, which become `+`.
+    """
+    quoted = {
+        key: urllib.parse.quote(value, safe="").replace("%2F", "+") for key, value in values.items()
+    }
     name = ",".join(map("=".join, quoted.items()))
     short = hashlib.sha256(name.encode()).hexdigest()[:12]
     return name if len(name) <= 200 else f"{name[:187]}~{short}"
 
 
-def commands(args: SweepArguments, run: str, values: dict[str, str]) -> dict[str, list[str]]:
-    """`{stage: its command line behind the name}` of one run, in the order of the stages."""
-    root, found = f"{args.run}/{args.folder}", {}
+def variants_of(args: SweepArguments) -> sweep_data.Variants:
+    """The variants of the recipe's data."""
+    recipe = str(Path(args.grpo_config).parent)
+    return sweep_data.Variants(recipe, args.run, f"{args.run}/{args.folder}", args.data_root)
+
+
+def commands(args: SweepArguments, run: str, values: dict[str, str]) -> list[tuple[str, list[str]]]:
+    """`(stage, its command line behind the name)` of one run, in their order."""
+    root, variants = f"{args.run}/{args.folder}", variants_of(args)
+    sets = {stage: values.get(key, sweep_data.OWN) for stage, key in sweep_data.VARIANT_OF.items()}
     of_sft = {key: values[key] for key in values if key.startswith(SFT_KEY)}
-    changed = {key: [values[key]] for key in values if key not in (*of_sft, "rewards")}
-    if funcs := REWARDS[values.get("rewards", "own")]:
-        changed |= {"reward_funcs": funcs, "reward_weights": ["1", "0"]}
-    if of_sft:
+    changed = {key: [values[key]] for key in values if key not in (*of_sft, "rewards", "data")}
+    keys: dict[str, dict[str, list[str]]] = {}
+    if of_sft and of_sft != {"sft.data": sweep_data.OWN}:  # which is the recipe's SFT
         folder = f"{root}/{name_of(of_sft)}/sft"
         own = {key.removeprefix(SFT_KEY): [value] for key, value in of_sft.items()}
-        found["sft"] = own | {"output_dir": [folder]}
+        own.pop("data", None)
+        keys["sft"] = own | {"output_dir": [folder]}
         changed = {"model_name_or_path": [folder]} | changed
-    found["grpo"] = changed | {"output_dir": [f"{root}/{run}/grpo"]}
+    if funcs := REWARDS[values.get("rewards", "own")]:
+        changed |= {"reward_funcs": funcs, "reward_weights": ["1", "0"]}
+    keys["grpo"] = changed | {"output_dir": [f"{root}/{run}/grpo"]}
     given = {"run_dir": args.run, "overlay": args.overlay, "model": args.model}
     files = [part for key, value in given.items() if value for part in (f"--{key}", value)]
-    configs = {"sft": str(Path(args.grpo_config).with_name("sft.yaml")), "grpo": args.grpo_config}
-    return {
-        stage: ["--config", configs[stage], *files]
-        + [part for name, value in keys.items() for part in (f"--{name}", *value)]
-        for stage, keys in found.items()
-    }
+    found = []
+    for stage, own in keys.items():
+        config, name = f"{variants.recipe}/{stage}.yaml", sets[stage]
+        config = args.grpo_config if stage == "grpo" else config
+        found += variants.build(name, stage)
+        if name != sweep_data.OWN:
+            own |= {"train_file": [variants.input_of(stage, "train_file", name)]}
+        words = [part for key, value in own.items() for part in (f"--{key}", *value)]
+        found.append((stage, ["--config", config, *files, *words]))
+    return found
+
+
+def check_sets(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
+    """Refuse data sets that are missing, the same, or without the pass rates that GRPO reads."""
+    keys = next(iter(runs.values()))
+    values = {key: list(dict.fromkeys(one[key] for one in runs.values())) for key in keys}
+    sweep_data.check_values(values, variants_of(args))
+    for name, one in runs.items():
+        if one.get("data", sweep_data.OWN) == sweep_data.OWN:
+            continue
+        stage, line = commands(args, name, one)[-1]
+        own, hf, _ = load_keys(stage)
+        settings = read_settings(own, hf, line, DEFAULTS)
+        if settings.get("pass_rates") and settings.curriculum in READ_BY["pass_rates"]:
+            fault = f"data={one['data']}: its problems have no pass rates"
+            raise UserError(f"sweep: {fault}; add curriculum=off to the sweep")
 
 
 def check(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
     """Refuse every mistake before the first run."""
+    check_sets(args, runs)
+    root = f"{args.run}/{args.folder}/"
     for name, values in runs.items():
         lines = commands(args, name, values)
-        for stage, line in lines.items():
+        for stage, line in lines:
             own, hf, _ = load_keys(stage)
-            settings = read_settings(own, hf, line, DEFAULTS)
-            if stage == "grpo" and "sft" in lines:  # which is not made yet
+            settings = read_settings(own, hf, line, DEFAULTS if hf else None)
+            if not hf:  # `check_sets` has checked the data
+                build(settings, own)
+                continue
+            if stage == "grpo" and "sft" in dict(lines):  # which is not made yet
                 settings = settings.replaced(model_name_or_path="made/later")
-            settings = run_check(settings, check_sft if stage == "sft" else check_grpo)
+            if settings.train_file.startswith(root):  # neither is a variant's file
+                check_run = check_sft_keys if stage == "sft" else check_grpo_keys
+            else:
+                check_run = check_sft if stage == "sft" else check_grpo
+            settings = run_check(settings, check_run)
             # Built as for a CPU: the GPU's memory is the runs' own.
             build(settings.replaced(use_cpu=True, bf16=False), own, hf)
+
+
+def find_published(
+    args: SweepArguments, runs: dict[str, dict[str, str]]
+) -> published_sweeps.PublishedSweep | None:
+    """The published sweep of the recipe that varied the same keys, if there is one."""
+    recipe = Path(args.grpo_config).resolve().parent.name
+    given = [*next(iter(runs.values()))]
+    varied = [key for key in given if len({run[key] for run in runs.values()}) > 1]
+    for keys in (given, varied):  # a key with one value may be one that was published with several
+        if found := published_sweeps.find(recipe, {*keys} - {"seed"}):
+            return found
+    return None
+
+
+def describe_sets(args: SweepArguments, runs: dict[str, dict[str, str]]) -> list[list[str]]:
+    """A row of the page for each data set that the sweep varies."""
+    variants, found = variants_of(args), []
+    for stage, variant in sweep_data.VARIANT_OF.items():
+        for key in (variant, sweep_data.FILE_OF[stage]):
+            names = dict.fromkeys(values[key] for values in runs.values() if key in values)
+            found += [variants.describe(stage, key, name) for name in names]
+    return found
 
 
 def start_run(command: list[str]) -> int:
@@ -195,6 +265,7 @@ def main() -> None:
     root = Path(args.run, args.folder)
     claim(root)
     title = f"{args.folder.capitalize()} of {args.grpo_config}"
+    published = find_published(args, runs)
     rows, failed = [], []
     for number, (name, values) in enumerate(runs.items(), start=1):
         folder = root / name
@@ -202,14 +273,16 @@ def main() -> None:
         sys.stdout.write(f"{args.folder}: {number} of {len(runs)}, {name}\n")
         sys.stdout.flush()
         code = 0
-        for stage, line in commands(args, name, values).items():
-            code = code or start_run([*shlex.split(args.launcher), STAGES[stage].module, *line])
+        for stage, line in commands(args, name, values):
+            row = STAGES[stage]
+            start = shlex.split(args.launcher) if row.is_launched else [sys.executable, "-m"]
+            code = code or start_run([*start, row.module, *line])
         # A run that was ended from inside may have exit code 0, too.
         is_finished = code == 0 and (folder / "grpo" / manifest.NAME).is_file()
         ended = "finished" if is_finished else f"exit {code}"
         failed += [] if is_finished else [name]
         rows.append(read_row(folder / "grpo", name, ended) | {"values": values})
-        sweep_page.write(root, rows, title)
+        sweep_page.write(root, rows, title, describe_sets(args, runs), published)
     sys.stdout.write((root / "table.md").read_text(encoding="utf-8"))
     sys.stdout.write(f"{args.folder}: {len(rows)} runs -> {root}/table.md\n")
     if failed:

@@ -1,11 +1,18 @@
-"""The page of a sweep: means over its seeds, a grid of two keys, a row for each run, pictures."""
+"""The page of a sweep: means over its seeds, a grid of two keys, a row for each run, pictures.
 
+Where scores of the same sweep are published, they stand beside ours. A cell that has not run, or is
+not published, is empty.
+"""
+
+import itertools
 import math
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline import manifest
+from stages.published_sweeps import PublishedSweep
 
 COLUMNS = (
     "run", "steps", "reward", "correct", "first avg@k", "avg@k", "best avg@k", "guards", "ended",
@@ -63,6 +70,11 @@ def seeds_table(rows: Rows) -> Table:
     return ["rows", "seeds", "correct", "first avg@k", "avg@k", "change", "less the first's"], found
 
 
+def figure_of(rows: Rows) -> str:
+    """What stands for a run in a grid: avg@k, or correct where no run has one."""
+    return "avg@k" if any(row["avg@k"] is not None for row in rows) else "correct"
+
+
 def grid(rows: Rows) -> tuple | None:
     """Figure, keys, their values, and by these the figure's values; None if not two keys vary."""
     keys = [key for key in rows[0]["values"] if key != "seed"]
@@ -70,21 +82,124 @@ def grid(rows: Rows) -> tuple | None:
     choices = {key: values for key, values in choices.items() if len(values) > 1}
     if len(choices) != 2:
         return None
-    figure = "avg@k" if any(row["avg@k"] is not None for row in rows) else "correct"
     cells: dict[tuple, list[float]] = {}
     for row in rows:
         at = cells.setdefault(tuple(row["values"][key] for key in choices), [])
-        at += [row[figure]] if row[figure] is not None else []
+        at += figures(row, figure_of(rows))
     (down, across), (names, columns) = choices, choices.values()
-    return figure, down, across, names, columns, cells
+    return figure_of(rows), down, across, names, columns, cells
 
 
-def to_markdown(rows: Rows, title: str, pictures: list[str]) -> str:
-    """The tables as a page; a figure that a run never had is an empty cell."""
+def figures(row: dict[str, Any], figure: str) -> list[float]:
+    """A run's figure, as a list of one; empty where it has none."""
+    return [row[figure]] if row[figure] is not None else []
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Our scores and the published ones, by the same values of the same keys.
+
+    Args:
+        values: by key, in the published order, then those that only we ran.
+        ours: those of the runs, by the values.
+        theirs: one published score, or none, by the values.
+    """
+
+    values: dict[str, list[str]]
+    ours: dict[tuple[str, ...], list[float]]
+    theirs: dict[tuple[str, ...], list[float]]
+
+
+def set_beside(rows: Rows, published: PublishedSweep) -> Beside:
+    """Our scores and the published ones, with the spelling of values that our runs have."""
+    values: dict[str, list[str]] = {}
+    for key, numbers in published.keys.items():
+        ours = dict.fromkeys(row["values"][key] for row in rows)
+        # 8e-8 and 8.0e-08 are one value.
+        spelling = {number: f"{number:g}".replace("e-0", "e-") for number in numbers}
+        spelling |= {number: name for name in ours if (number := to_number(name)) in spelling}
+        values[key] = list(dict.fromkeys([*spelling.values(), *ours]))
+    found: dict[tuple[str, ...], list[float]] = {}
+    theirs: dict[tuple[str, ...], list[float]] = {}
+    for cell in itertools.product(*values.values()):
+        at = dict(zip(values, cell, strict=True))
+        score = published.score(at)
+        theirs[cell] = [] if score is None else [score]
+        same = [row for row in rows if is_at(row["values"], at)]
+        found[cell] = [value for row in same for value in figures(row, figure_of(rows))]
+    return Beside(values, found, theirs)
+
+
+def to_number(text: str) -> float | None:
+    """The number that a value's text is; None for another text."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def is_at(values: dict[str, str], cell: dict[str, str]) -> bool:
+    """Whether a run's values are those of a cell, however their numbers are written."""
+
+    def is_same(one: str, other: str) -> bool:
+        number = to_number(one)
+        return one == other or (number is not None and number == to_number(other))
+
+    return all(is_same(values[key], cell[key]) for key in cell)
+
+
+def beside_table(rows: Rows, published: PublishedSweep) -> Table:
+    """Our scores and the published ones: with two keys a grid each, side by side."""
+    found, figure = set_beside(rows, published), f"ours, {figure_of(rows)}"
+    down, *rest = found.values
+    columns: list[tuple[str, ...]] = (
+        [()] if not rest else [(name,) for name in found.values[rest[0]]]
+    )
+    header = [" \\ ".join(found.values)]
+    for whose in (figure, "published"):
+        header += [": ".join([whose, *column]) for column in columns]
+    body = []
+    for name in found.values[down]:
+        cells = [(name, *column) for column in columns]
+        body.append(
+            [name, *(show(found.ours[cell]) for cell in cells)]
+            + [show(found.theirs[cell]) for cell in cells]
+        )
+    return header, body
+
+
+def beside_note(rows: Rows, published: PublishedSweep) -> str:
+    """What the two scores are, and that they are not the same measure."""
+    ours = "the last avg@k of the validation problems"
+    if figure_of(rows) == "correct":
+        ours = "the share of correct answers in the last 10 logged steps"
+    return (
+        f"Published: {published.metric}, of {published.source} ({published.note}). Ours: {ours}, "
+        "with this run's model and data. An empty cell was not run, or is not published."
+    )
+
+
+def to_markdown(
+    rows: Rows,
+    title: str,
+    pictures: list[str],
+    sets: list[list[str]] | None = None,
+    published: PublishedSweep | None = None,
+) -> str:
+    """The tables as a page; a figure that a run never had is an empty cell.
+
+    Args:
+        sets: a row for each data set that varies: key=value, its file, its sources, its rows.
+    """
     parts = [f"# {title}"]
+    if sets:
+        parts.append(markdown_table(["data", "built from", "sources", "rows"], sets))
     if any("seed" in row["values"] for row in rows):
         parts.append(markdown_table(*seeds_table(rows)))
-    if found := grid(rows):
+    if published:
+        parts.append(markdown_table(*beside_table(rows, published)))
+        parts.append(beside_note(rows, published))
+    elif found := grid(rows):
         figure, down, across, names, columns, cells = found
         body = [[one, *(show(cells.get((one, two), [])) for two in columns)] for one in names]
         parts.append(markdown_table([f"{figure}: {down} \\ {across}", *columns], body))
@@ -104,19 +219,57 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
 def draw_grid(axis: Any, rows: Rows) -> None:
     """The grid as a heat map."""
     figure, down, across, names, columns, cells = grid(rows)
-    found = [[cells.get((one, two)) for two in columns] for one in names]
-    means = [[interval(cell)[0] if cell else math.nan for cell in line] for line in found]
+    found = [[cells.get((one, two), []) for two in columns] for one in names]
+    draw_cells(axis, found, figure)
+    label_cells(axis, (down, names), (across, columns))
+
+
+def draw_cells(axis: Any, cells: list[list[list[float]]], figure: str) -> None:
+    """A heat map of cells, each the values of its runs; an empty one stays white."""
+    means = [[interval(cell)[0] if cell else math.nan for cell in line] for line in cells]
     image = axis.imshow(means, cmap="cividis", aspect="auto")
-    for y, line in enumerate(found):
+    for y, line in enumerate(cells):
         for x, cell in enumerate(line):
             color = "white" if cell and image.norm(means[y][x]) < 0.5 else "black"
-            text = show(cell or []).replace(" ±", "\n±") or "-"
+            text = show(cell).replace(" ±", "\n±") or "-"
             axis.text(x, y, text, ha="center", va="center", color=color)
+    axis.grid(visible=False)
+    axis.figure.colorbar(image, ax=axis, label=figure)
+
+
+def label_cells(axis: Any, down: tuple[str, list[str]], across: tuple[str, list[str]]) -> None:
+    """Name the rows and the columns of a heat map."""
+    (ylabel, names), (xlabel, columns) = down, across
     axis.set_xticks(range(len(columns)), columns, rotation=20 if max(map(len, columns)) > 10 else 0)
     axis.set_yticks(range(len(names)), names)
-    axis.grid(visible=False)
-    axis.set(xlabel=across, ylabel=down)
-    axis.figure.colorbar(image, label=figure)
+    axis.set(xlabel=xlabel, ylabel=ylabel)
+
+
+def draw_beside(axes: Any, rows: Rows, published: PublishedSweep) -> None:
+    """Our scores and the published ones: two heat maps of two keys, or two lines of one key."""
+    found = set_beside(rows, published)
+    keys = list(found.values)
+    title = f"published: {published.source}\n{published.note.partition(';')[0]}"
+    named = {f"ours\n{figure_of(rows)}": found.ours, title: found.theirs}
+    if len(keys) == 1:
+        names = found.values[keys[0]]
+        for color, (name, cells) in zip(COLORS, named.items(), strict=False):
+            points = [(at, *interval(cells[one,])) for at, one in enumerate(names) if cells[one,]]
+            where, means, halves = zip(*points, strict=True) if points else ((), (), ())
+            halves = [0 if math.isnan(half) else half for half in halves]
+            label = ", ".join(name.split("\n"))
+            axes.errorbar(where, means, halves, color=color, marker="o", capsize=2, label=label)
+        axes.set_xticks(range(len(names)), names)
+        axes.set(xlabel=keys[0], ylabel="score", ylim=(0, 1))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+        return
+    down, across = keys
+    for axis, (name, cells) in zip(axes, named.items(), strict=True):
+        lines = [[cells[one, two] for two in found.values[across]] for one in found.values[down]]
+        draw_cells(axis, lines, figure_of(rows) if cells is found.ours else "validation score")
+        label_cells(axis, (down, found.values[down]), (across, found.values[across]))
+        axis.set_title(name, fontsize=10)
 
 
 def seed_curves(rows: Rows) -> dict[str, list[list[float]]]:
@@ -149,20 +302,41 @@ def draw_curves(axis: Any, rows: Rows) -> None:
     axis.legend(frameon=False)
 
 
-def write(root: Path, rows: Rows, title: str) -> None:
-    """Write what is known of the runs so far."""
+def write(
+    root: Path,
+    rows: Rows,
+    title: str,
+    sets: list[list[str]] | None = None,
+    published: PublishedSweep | None = None,
+) -> None:
+    """Write what is known of the runs so far; `sets` and `published` as for `to_markdown`."""
     from matplotlib.figure import Figure
 
-    drawn = {}
-    if any(row["curve"] for row in rows) and len(groups(rows)) <= len(COLORS):
-        drawn["curves.png"] = draw_curves, (6.4, 4.0)
-    if found := grid(rows):
-        drawn["heat_map.png"] = draw_grid, (2.4 + len(found[4]), 1.4 + 0.6 * len(found[3]))
-    for name, (draw, size) in drawn.items():
-        picture = Figure(size, layout="constrained")
-        draw(picture.subplots(), rows)
+    pictures = []
+
+    def save(name: str, picture: Any) -> None:
         picture.savefig(root / name, dpi=150)
-    (root / "table.md").write_text(to_markdown(rows, title, [*drawn]), encoding="utf-8")
+        pictures.append(name)
+
+    if any(row["curve"] for row in rows) and len(groups(rows)) <= len(COLORS):
+        picture = Figure((6.4, 4.0), layout="constrained")
+        draw_curves(picture.subplots(), rows)
+        save("curves.png", picture)
+    if published and len(published.keys) == 2:
+        height, width = (len(values) for values in set_beside(rows, published).values.values())
+        picture = Figure((2 * (2.4 + width), 1.8 + 0.6 * height), layout="constrained")
+        draw_beside(picture.subplots(1, 2), rows, published)
+        save("heat_map.png", picture)
+    elif published:
+        picture = Figure((6.4, 4.0), layout="constrained")
+        draw_beside(picture.subplots(), rows, published)
+        save("published.png", picture)
+    elif found := grid(rows):
+        picture = Figure((2.4 + len(found[4]), 1.4 + 0.6 * len(found[3])), layout="constrained")
+        draw_grid(picture.subplots(), rows)
+        save("heat_map.png", picture)
+    page = to_markdown(rows, title, pictures, sets, published)
+    (root / "table.md").write_text(page, encoding="utf-8")
     manifest.write_json(root / "table.json", manifest.finite(rows))
     if any("seed" in row["values"] for row in rows):
         header, body = seeds_table(rows)

@@ -33,6 +33,7 @@ class AheadArguments:
     overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     sweep: list[str] = setting([], "what make sweep is given")
+    data_root: str | None = setting(None, "folder of the local data files, of a sweep over data")
     one_process: bool = setting(True, "false: batches of several processes are left to the launch")
 
     def __post_init__(self) -> None:
@@ -49,10 +50,14 @@ def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, lis
             flags = stage_flags(stage, path, args.run, args.overlay, args.model)
             found.append((stage, flags + (given if stage == args.goal else [])))
     if args.sweep:
-        shared = {key: getattr(args, key) for key in ("run", "sweep", "overlay", "model")}
+        shared = {
+            key: getattr(args, key) for key in ("run", "sweep", "overlay", "model", "data_root")
+        }
         asked = sweeps.SweepArguments(grpo_config=f"{args.recipe}/grpo.yaml", **shared)
-        for name, values in sweeps.combinations(args.sweep).items():
-            found += sweeps.commands(asked, name, values).items()
+        runs = sweeps.combinations(args.sweep)
+        sweeps.check_sets(asked, runs)
+        for name, values in runs.items():
+            found += [line for line in sweeps.commands(asked, name, values) if line[0] != "data"]
     return found
 
 

@@ -29,6 +29,7 @@ from stages.checks.lora import check_tied
 from stages.checks.packing import check_layers
 from stages.checks.positions import check_positions
 from stages.launch import check_launch
+from stages.sweep_data import Variants
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
 ERROR, WARNING, UNCHECKED, OK = "error", "warning", "not checked", "ok"
@@ -178,6 +179,9 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     found = []
     for path in sorted(folder.glob("*.yaml")):
         try:
+            if path.stem.startswith("data-"):  # which a sweep may name
+                Variants(args.recipe, run, run).read(path.stem.removeprefix("data-"))
+                continue
             if path.stem not in KEYS_OF:
                 raise UserError(f"is read by no stage; the stages read {known}")
             read_stage(recipe, path)

@@ -31,6 +31,7 @@ def test_every_combination_in_the_order_of_the_keys():
         (["beta=0.1,0.1"], "repeats a key"),
         (["beta=0.1", "beta=0.2"], "repeats a key"),
         (["output_dir=a,b"], "cannot be varied"),
+        (["sft.data=own,own"], "repeats a key"),
     ],
 )
 def test_a_mistake_is_one_line(entries, word):
@@ -85,7 +86,7 @@ def test_a_mistake_in_a_later_run_is_found_before_the_first(tmp_path, monkeypatc
 
 
 def test_any_value_has_a_folder_of_its_own_within_the_sweeps():
-    values = ["m/a", "m_a", "m%2Fa", "../a", "m/" + "a" * 300, "m/" + "a" * 301]
+    values = ["m/a", "m_a", "m+a", "m%2Fa", "m%2Ba", "../a", "m/" + "a" * 300, "m/" + "a" * 301]
     runs = sweep.combinations(["model_name_or_path=" + ",".join(values)])
     assert [run["model_name_or_path"] for run in runs.values()] == values
     assert len(runs) == len(values) and not any("/" in name for name in runs)
@@ -95,7 +96,7 @@ def test_any_value_has_a_folder_of_its_own_within_the_sweeps():
 def commands_of(*entries):
     args = sweep.SweepArguments(grpo_config="c/grpo.yaml", run="r", sweep=[*entries])
     ((name, values),) = sweep.combinations([*entries]).items()
-    return {key: " ".join(line) for key, line in sweep.commands(args, name, values).items()}
+    return {key: " ".join(line) for key, line in sweep.commands(args, name, values)}
 
 
 def test_a_key_of_sft_has_a_run_that_grpo_starts_from():
