@@ -231,7 +231,7 @@ def draw_cells(axis: Any, cells: list[list[list[float]]], figure: str) -> None:
     for y, line in enumerate(cells):
         for x, cell in enumerate(line):
             color = "white" if cell and image.norm(means[y][x]) < 0.5 else "black"
-            text = show(cell).replace(" ±", "\n±") or "-"
+            text = show(cell).replace(" ±", "\n±")
             axis.text(x, y, text, ha="center", va="center", color=color)
     axis.grid(visible=False)
     axis.figure.colorbar(image, ax=axis, label=figure)
@@ -250,7 +250,8 @@ def draw_beside(axes: Any, rows: Rows, published: PublishedSweep) -> None:
     found = set_beside(rows, published)
     keys = list(found.values)
     title = f"published: {published.source}\n{published.note.partition(';')[0]}"
-    named = {f"ours\n{figure_of(rows)}": found.ours, title: found.theirs}
+    what = "validation problems of this run" if figure_of(rows) == "avg@k" else "training problems"
+    named = {f"ours: {figure_of(rows)}\n{what}": found.ours, title: found.theirs}
     if len(keys) == 1:
         names = found.values[keys[0]]
         for color, (name, cells) in zip(COLORS, named.items(), strict=False):

@@ -2,7 +2,7 @@
 
 SHIPPED = (
     "grpo7b", "grpo7b-published", "justrl-1.5b", "llama3.1-8b", "own-problems", "perplexity",
-    "perplexity-gsm8k", "qwen2.5-1.5b", "qwen3-1.7b", "rlinf-1.5b", "rlinf-7b", "rlite",
+    "perplexity-gsm8k", "perplexity-mixed", "qwen2.5-1.5b", "qwen3-1.7b", "rlinf-1.5b", "rlinf-7b", "rlite",
     "rlite-packing", "skewed-cpu", "tiny-cpu",
 )  # fmt: skip
 FULL = tuple(name for name in SHIPPED if not name.endswith("-cpu"))  # for a GPU, with a README

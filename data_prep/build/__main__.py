@@ -4,9 +4,9 @@
     python -m data_prep.build --config configs/grpo7b/data.yaml --data_root DIR
 
 Reads and cleans the sources that `sft`, `grpo`, `validation` and `test` list. Writes
-sft_train.jsonl, grpo_train.jsonl, validation.jsonl and test.jsonl. The rows that are left out go to
-dropped.jsonl, the copies of benchmark questions to contamination.jsonl; manifest.json is last.
-One source is a mapping:
+sft_train.jsonl, grpo_train.jsonl, validation.jsonl and test.jsonl, and for a teacher
+distill_train.jsonl. The rows that are left out go to dropped.jsonl, the copies of benchmark
+questions to contamination.jsonl; manifest.json is last. One source is a mapping:
 
     {name: gsm8k, hub: openai/gsm8k, config: main, file: gsm8k/train.jsonl, split: train}
 
@@ -168,7 +168,7 @@ def collect_source(
 
 
 def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: SetReport) -> None:
-    """Leave out the problems that exceed the set's shares of easy, medium and hard."""
+    """Leave out the problems that exceed the set's shares of difficulties or sources."""
     key = report.key
     shares = args.mix.get(key)
     if shares is None:

@@ -109,7 +109,7 @@ class Collector:
         self._copies: Counter[str] = Counter()
         self._signatures = bytearray()
         self.sources: list[int] = []
-        self.bands: list[str | None] = []  # easy, medium, hard, or None where it is unknown
+        self.bands: list[str | None] = []  # as `find_band` says, None where it is unknown
         self._gone: set[int] = set()
 
     def add(self, found: Checked, source: int) -> Checked | None:

@@ -7,6 +7,7 @@ language. ARC and GPQA are multiple choice by design.
 A source says how hard its problems are: `difficulty: easy` for all of them, or by their level. With
 `difficulty: {by: level, medium: 3, hard: 5}`, levels 3 and 4 are medium, 5 and above hard.
 `mix: {grpo: {easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}}` then draws a set with these shares.
+Without `difficulty`, `mix: {grpo: {gsm8k: 0.3, math: 0.7}}` gives each source a share by its name.
 """
 
 import functools
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_prep.build.recipe import BANDS, LANGUAGES, TRAINING, Source
+from data_prep.build.recipe import LANGUAGES, TRAINING, Source, shares_of
 from data_prep.decontamination.index import Match
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, is_option, is_sentinel, stated_answers, without_commands
@@ -264,13 +265,13 @@ def find_band(difficulty: str | dict[str, Any] | None, level: float | None) -> s
 
 
 def plan_counts(available: Mapping[str, int], mix: Mapping[str, float]) -> dict[str, int]:
-    """How many problems of each band a set with these shares can have at most.
+    """How many problems of each band, or of each source, a set with these shares can have at most.
 
         N = min over bands b with share_b > 0 of floor(available_b / share_b), and at most `size`
 
     Counts are share x N, rounded by largest remainders so that they add up to N.
     """
-    wanted = {band: mix[band] for band in BANDS if mix.get(band, 0) > 0}
+    wanted = {band: share for band, share in shares_of(dict(mix)).items() if share > 0}
     # The small addend: 3 / 0.3 is 10, and not 9.99….
     total = min(int(available.get(band, 0) / share + 1e-9) for band, share in wanted.items())
     total = min(total, int(mix.get("size", total)))

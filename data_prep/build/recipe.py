@@ -13,7 +13,7 @@ from pipeline.renamed import hint
 from pipeline.rows import list_files
 from pipeline.settings import convert, known_keys, setting
 
-TRAINING = ("sft", "grpo")
+TRAINING = ("sft", "grpo", "distill")
 # Evaluation sets first: the training sets are checked against them.
 FILES = {key: f"{key}.jsonl" for key in ("test", "transfer", "validation")}
 FILES |= {key: f"{key}_train.jsonl" for key in TRAINING}
@@ -71,6 +71,9 @@ class DataArguments:
     output_dir: str = field(metadata={"help": "folder of the data files and the manifest"})
     sft: list[dict] = setting([], "sources of sft_train.jsonl")
     grpo: list[dict] = setting([], "sources of grpo_train.jsonl")
+    distill: list[dict] = setting(
+        [], "sources of distill_train.jsonl, problems for a teacher to solve"
+    )
     validation: list[dict] = setting([], "sources of validation.jsonl")
     test: list[dict] = setting([], "sources of test.jsonl")
     transfer: list[dict] = setting([], "sources of transfer.jsonl, a test unlike the training set")
@@ -89,7 +92,7 @@ class DataArguments:
     )
     languages: list[str] = setting([], "keep training questions in these, e.g. [en]; none: all")
     mix: dict[str, Any] = setting(
-        {}, "shares by difficulty: {sft or grpo: {easy, medium, hard, size}}"
+        {}, "shares by difficulty, or by name of source: {sft: {easy, medium, hard, size}}"
     )
     on_bad_row: str = setting("stop", "a row that cannot be read: stop, or skip and count it")
     num_workers: int = setting(0, "processes; 0: one for each core")
@@ -187,29 +190,53 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
         if key not in TRAINING or key not in sources:
             built = [name for name in TRAINING if name in sources]
             raise UserError(f"mix: must name training sets of this recipe, {built} (got {key!r})")
-        _check_mix(mix, key)
+        _check_mix(mix, key, [source.name for source in sources[key]])
     for key in TRAINING:
+        is_by_difficulty = key in mixes and not is_by_source(mixes[key])
         for source in sources.get(key, ()):
-            if (source.difficulty is None) == (key in mixes):
-                fault = f"goes together with 'mix: {{{key}: …}}'; set both or neither"
+            if (source.difficulty is None) == is_by_difficulty:
+                fault = f"goes together with 'mix: {{{key}: {{easy: …}}}}'; set both or neither"
                 raise UserError(f"{key}: {source.name}: difficulty: {fault}")
     return sources
 
 
+def is_by_source(mix: dict[str, Any]) -> bool:
+    """Whether a mix names sources; without any name of its own it is one by difficulty."""
+    return not mix.keys() <= {*BANDS, "size"}
+
+
+def shares_of(mix: dict[str, Any]) -> dict[str, float]:
+    """`{easy, medium or hard, or a source's name: its share}` of a mix."""
+    names = sorted(mix.keys() - {"size"}) if is_by_source(mix) else BANDS
+    return {name: mix.get(name, 0) for name in names}
+
+
 def _is_mix(mix: Any) -> bool:
-    """Whether it has shares of easy, medium and hard that add up to 1, and perhaps a size."""
-    if not isinstance(mix, dict) or not mix.keys() <= {*BANDS, "size"}:
+    """Whether it has shares that add up to 1, and perhaps a size."""
+    if not isinstance(mix, dict) or not all(isinstance(name, str) for name in mix):
         return False
-    shares = [mix.get(band, 0) for band in BANDS]
+    shares = shares_of(mix).values()
     if not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares):
         return False
     size = mix.get("size", 1)
     return abs(sum(shares) - 1) <= 1e-6 and type(size) is int and size >= 1
 
 
-def _check_mix(mix: Any, key: str) -> None:
-    """Refuse what is not shares of easy, medium and hard that add up to 1, and a size."""
+def _check_mix(mix: Any, key: str, names: list[str]) -> None:
+    """Refuse what is not shares of difficulties or of all sources that add up to 1, and a size."""
     if not _is_mix(mix):
         wanted = "shares that add up to 1, and a size above 0"
         form = "{easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}, or leave out the size"
         raise UserError(f"mix: {key}: {mix!r} is not {wanted}; write {form}")
+    if not is_by_source(mix):
+        return
+    for name in shares_of(mix):
+        if name not in names:
+            known = ", ".join(dict.fromkeys(names))
+            fault = f"{name} is neither a source of this list, {known}, nor easy, medium or hard"
+            raise UserError(f"mix: {key}: {fault}; correct the name")
+    for name in names:
+        if name not in mix:
+            raise UserError(
+                f"mix: {key}: the source {name} has no share; give it one, or remove it"
+            )

@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from data_prep.build.duplicates import signature
 from data_prep.build.filters import Checked, check_problem, find_band, find_foreign
-from data_prep.build.recipe import TRAINING, DataArguments, Source, find_files
+from data_prep.build.recipe import TRAINING, DataArguments, Source, find_files, is_by_source
 from data_prep.decontamination.index import EvalIndex
 from data_prep.decontamination.text import question_key, tokenise
 from data_prep.schema import Problem
@@ -152,6 +152,8 @@ class Checker:
         key = question_key(problem.question, problem.trace)
         near = signature(tokenise(problem.question)).tobytes() if is_training else b""
         band = find_band(job.source.difficulty, problem.level)
+        if is_by_source(job.args.mix.get(job.key) or {}):
+            band = job.source.name
         self._lap("signature")
         return Checked(where, problem, key=key, signature=near, band=band)
 

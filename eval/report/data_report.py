@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.build.recipe import FILES, TRAINING
+from data_prep.build.recipe import FILES, TRAINING, is_by_source
 from data_prep.build.write import CONTAMINATION, DROPPED
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from eval.report import plots
@@ -32,7 +32,7 @@ from pipeline.rows import read_rows
 from pipeline.settings import parse, setting
 
 STAGE = "data-report"
-ORDER = [FILES[key] for key in ("sft", "grpo", "validation", "test", "transfer")]
+ORDER = [FILES[key] for key in ("sft", "grpo", "distill", "validation", "test", "transfer")]
 NUM_MEASURED = 10_000  # rows of a file: tokenizing all of a large one would take minutes
 NUM_SAMPLES = 5  # rows shown of each file and drop reason
 NUM_KEPT = 3  # rows shown of each file
@@ -114,6 +114,7 @@ def describe_file(name: str, build: dict[str, Any]) -> dict[str, Any]:
     """The manifest's counts of a data file and of its sources, each with a `label` of its own."""
     found = build["outputs"][name]
     key = next(key for key in FILES if FILES[key] == name)
+    mix = (build["config"].get("mix") or {}).get(key) or {}
     return {
         "is_training": key in TRAINING,
         "rows_in": found["rows_in"],
@@ -123,8 +124,9 @@ def describe_file(name: str, build: dict[str, Any]) -> dict[str, Any]:
             one | {"label": label}
             for label, one in zip(name_sources(found["sources"]), found["sources"], strict=True)
         ],
-        "bands": found.get("bands") or {},
-        "mix": (build["config"].get("mix") or {}).get(key) or {},
+        # Those of a mix by source are in the rows by source.
+        "bands": {} if is_by_source(mix) else found.get("bands") or {},
+        "mix": mix,
     }
 
 

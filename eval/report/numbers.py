@@ -146,7 +146,8 @@ def summarise(
         `scores[name][task][mode]` as in `scores.json`.
         `changes[task][mode]`: `{"from", "to", "score", "finished", "readable", "correct"}` of each.
         By `[task][mode][name]`: `rates`, the factors of the score; `outcomes`, `verdicts`,
-        `cut_off`, `no_thought`, shares of the completions; `shapes`; `levels`, intervals.
+        `cut_off`, `no_thought`, shares of the completions; `shapes`; intervals by `levels` and by
+        `sources`.
         `settings`, `fingerprints`, `costs`.
     """
     names = list(checkpoints)
@@ -160,6 +161,7 @@ def summarise(
         "cut_off": cut_off_rate,
         "no_thought": no_thought_rate,
         "levels": level_scores,
+        "sources": source_scores,
     }
     parts: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in ("changes", *measures)}
     for task, modes in first["tasks"].items():
@@ -215,11 +217,22 @@ def factor_rates(rows: Rows) -> dict[str, float | None]:
 
 def level_scores(rows: Rows) -> dict[int, dict]:
     """`{level: {"value", "stderr", "low", "high", "n"}}`, levels ascending; n problems."""
+    return scores_by("level", rows)
+
+
+def source_scores(rows: Rows) -> dict[str, dict]:
+    """The same by the data set that a problem came from; empty where all came from one."""
+    found = scores_by("source", rows)
+    return found if len(found) > 1 else {}
+
+
+def scores_by(column: str, rows: Rows) -> dict:
+    """The mean score of the problems of each value of a column, without those that have none."""
     scores = defaultdict(list)
     for row in rows:
-        scores[row["level"]].append(((row["source"], row["id"]), row["score"]))
-    means = {level: problem_means(scores[level]) for level in sorted(scores.keys() - {None})}
-    return {level: mean_interval([*found.values()]) for level, found in means.items()}
+        scores[row[column]].append(((row["source"], row["id"]), row["score"]))
+    means = {value: problem_means(scores[value]) for value in sorted(scores.keys() - {None})}
+    return {value: mean_interval([*found.values()]) for value, found in means.items()}
 
 
 def verdict_rates(rows: Rows) -> dict[str, float]:

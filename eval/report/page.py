@@ -77,6 +77,7 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
             for task in report["changes"]
         },
         "levels": level_tables(report),
+        "sources": source_tables(report),
         "references": reference_table(report),
         "stages": {
             name: flatten(found["counts"] | {key: found[key] for key in COUNTS if found.get(key)})
@@ -456,16 +457,26 @@ def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
 
 def level_tables(report: dict) -> dict[str, Table]:
     """`{title: table}` of each task and mode whose problems carry levels, a row per level."""
+    return tables_by("level", report, report["levels"])
+
+
+def source_tables(report: dict) -> dict[str, Table]:
+    """`{title: table}` of each task and mode with problems of several sources, a row per source."""
+    return tables_by("source", report, report["sources"])
+
+
+def tables_by(name: str, report: dict, scores: dict) -> dict[str, Table]:
+    """`{title: table}` of the scores by task, mode and checkpoint, where there are any."""
     found = {}
-    for task, modes in report["levels"].items():
-        for mode, levels in modes.items():
+    for task, modes in scores.items():
+        for mode, groups in modes.items():
             rows = [
-                [level, one["n"], *(percent(by_level[level]) for by_level in levels.values())]
-                for level, one in next(iter(levels.values())).items()
+                [value, one["n"], *(percent(by_value[value]) for by_value in groups.values())]
+                for value, one in next(iter(groups.values())).items()
             ]
             if rows:
                 title = f"{task}, {row_name(report, task, mode)}"
-                found[title] = ["level", "problems", *levels], rows
+                found[title] = [name, "problems", *groups], rows
     return found
 
 
