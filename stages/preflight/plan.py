@@ -12,11 +12,13 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from data_prep.build.recipe import FILES
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import Settings, parse, setting
 from stages.arguments import keeps_old_logps, steps_per_generation
@@ -89,11 +91,16 @@ class Planner:
         """Rows of the built file, or of the sources that data.yaml lists under `kind`."""
         if found := count_rows(built):
             return found
-        sources = self.recipe.settings["data"].get(kind) or []
-        sizes = [source.get("sample") or ROWS.get(source["name"], 0) for source in sources]
-        if not sum(sizes):
+        if not (listed := self.listed(kind)):
             raise UserError(f"{kind}: {built} is not built, and its size is not known; make data")
-        return sum(sizes)
+        return listed
+
+    def listed(self, kind: str) -> int:
+        """Rows of the sources that data.yaml lists under `kind`, at most those of its mix."""
+        data = self.recipe.settings.get("data", {})
+        sources = data.get(kind) or []
+        size = sum(source.get("sample") or ROWS.get(source["name"], 0) for source in sources)
+        return min(size, (data.get("mix") or {}).get(kind, {}).get("size", size))
 
     def completion(self, limit: int) -> float:
         return min(limit, self.args.completion_tokens or SHARE * limit)
@@ -102,10 +109,13 @@ class Planner:
         """Rows times epochs through the model."""
         args = self.args
         model, distill = Model(self.recipe.shape("sft")), self.recipe.settings.get("distill")
-        rows, length = self.rows("grpo" if distill else "sft", values.train_file), args.row_tokens
+        kind, length, num_teachers = "sft", args.row_tokens, 1
         if distill:  # traces, one of each problem and teacher at most
-            rows *= max(1, len(distill.teachers))
+            name = Path(distill.problems_file).name
+            kind = next((key for key in FILES if FILES[key] == name), "grpo")
+            num_teachers = max(1, len(distill.teachers))
             length = args.prompt_tokens + self.completion(distill.max_new_tokens)
+        rows = self.rows(kind, values.train_file) * num_teachers
         length = min(length, values.max_length or length)
         batch = values.per_device_train_batch_size
         tokens = rows * length * values.num_train_epochs
@@ -126,7 +136,11 @@ class Planner:
     def plan_eval(self, values: Settings) -> Stage:
         """Every checkpoint on every task, sampled and greedy; official tasks greedy."""
         own = {"held_out": values.get("test_file"), "transfer": values.get("transfer_file")}
-        sizes = [count_rows(own.get(name)) or PROBLEMS.get(name, FEW) for name in values.tasks]
+        kinds = {"held_out": "test", "transfer": "transfer"}
+        sizes = [
+            count_rows(own.get(name)) or self.listed(kinds.get(name, "")) or PROBLEMS.get(name, FEW)
+            for name in values.tasks
+        ]
         official = sum(PROBLEMS.get(name, FEW) for name in values.official)
         times = len(values.checkpoints)
         samples = values.num_samples + 1 + official / sum(sizes) if sizes else 1

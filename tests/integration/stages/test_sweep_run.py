@@ -1,6 +1,7 @@
-"""A sweep with the tiny model: killed, gone on with, and left alone once it is finished."""
+"""A sweep with the tiny model: killed, gone on with, left alone once finished; other data."""
 
 import json
+import shutil
 import signal
 import subprocess
 
@@ -36,3 +37,44 @@ def test_a_killed_sweep_goes_on_where_it_stopped(write_recipe, tmp_path):
         assert f"learning_rate={config['learning_rate']:.0e}".replace("e-0", "e-") in name
         assert f"beta={config['beta']:g}" in name and row["reward"] is not None
         assert name in out  # the table on the terminal
+
+
+def test_the_published_grid_is_beside_ours(write_recipe, tmp_path):
+    folder = tmp_path / "perplexity-gsm8k"
+    folder.mkdir()
+    eval_keys = {"eval_strategy": "steps", "eval_steps": 1, "eval_problems": 2}
+    eval_keys |= {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
+    shutil.move(write_recipe("grpo", max_steps=1, **eval_keys), folder / "grpo.yaml")
+    command = ["-m", "stages.sweep", "--grpo_config", folder / "grpo.yaml", "--run", tmp_path / "r"]
+    out = finish(start(*command, "--sweep", "learning_rate=8e-8", "beta=0.1"))
+    (line,) = [line for line in out.splitlines() if line.startswith("| 8e-8 |")]
+    _, ours, *rest = [cell.strip() for cell in line.strip("|").split("|")]
+    assert 0 <= float(ours) <= 1  # avg@2 of the tiny model
+    assert rest == ["", "", "0.426", "0.434", "0.422"]
+    assert "| 1e-7 |  |  |  | 0.432 | 0.492 | 0.414 |" in out
+    assert "ours, avg@k: 0.1 |" in out and "published: 0.1 |" in out
+    assert (tmp_path / "r/sweep/heat_map.png").is_file()
+
+
+def test_each_data_set_is_built_trained_on_and_left_alone_once_it_is_there(write_recipe, tmp_path):
+    """The same command again builds and trains nothing; the table names set and rows."""
+    run = tmp_path / "run"
+    write_recipe("sft", max_steps=1, train_file="{run}/data/sft_train.jsonl")
+    config = write_recipe("grpo", max_steps=1)
+    entry = {"name": "synthetic", "split": "train", "options": {"max_level": 2}}
+    for name, size in (("data", 16), ("data-few", 8)):
+        data = {"output_dir": "{run}/data", "sft": [entry | {"sample": size}], "num_workers": 1}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(data))
+    command = ["-m", "stages.sweep", "--grpo_config", config, "--run", run]
+    command += ["--sweep", "sft.data=few"]
+    out = finish(start(*command), timeout=600)
+    assert f"| sft.data=few | {tmp_path}/data-few.yaml | synthetic | 8 |" in out
+    rows = (run / "sweep/data-few/data/sft_train.jsonl").read_text().splitlines()
+    made = run / "sweep/sft.data=few"
+    sft = json.loads((made / "sft/manifest.json").read_text())
+    grpo = json.loads((made / "grpo/manifest.json").read_text())
+    assert sft["config"]["train_file"] == f"{run}/sweep/data-few/data/sft_train.jsonl"
+    assert len(rows) == 8
+    assert grpo["config"]["model_name_or_path"] == f"{made}/sft"
+    again = finish(start(*command), timeout=600)
+    assert again.count("up to date in") == 3

@@ -156,6 +156,44 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
         run(tmp_path, recipe)
 
 
+def test_a_mix_by_source_of_problems_for_a_teacher(tmp_path, capsys):
+    for name, sign in (("dapo", "plus"), ("orz", "minus")):
+        rows = [
+            {"prompt": f"What is {n} {sign} 1?", "answer": str(n)}
+            if name == "dapo"
+            else [
+                {"from": "human", "value": f"What is {n} {sign} 1?"},
+                {"from": "assistant", "ground_truth": {"value": str(n)}},
+            ]
+            for n in range(60)
+        ]
+        if name == "orz":
+            (tmp_path / "orz.json").write_text(json.dumps(rows))
+        else:
+            write_rows(tmp_path / "dapo.jsonl", rows)
+    recipe = {
+        "distill": [{"name": "dapo", "file": "dapo.jsonl"}, {"name": "orz", "file": "orz.json"}],
+        "mix": {"distill": {"orz": 0.75, "dapo": 0.25, "size": 40}},
+    }
+    folder, written = run(tmp_path, recipe)
+    rows = read_rows(folder / "distill_train.jsonl")
+    assert Counter(row["source"] for row in rows) == {"orz": 30, "dapo": 10}
+    assert written["outputs"]["distill_train.jsonl"]["bands"] == {"dapo": 10, "orz": 30}
+    recipe["mix"]["distill"].pop("size")
+    assert run(tmp_path, recipe)[1]["rows_out"] == 80  # 60 are all of ORZ
+    for mix, words in (
+        ({"orz": 1.0}, "mix: distill: the source dapo has no share"),
+        ({"orz": 0.5, "dpao": 0.5}, "mix: distill: dpao is neither a source of this list, dapo"),
+        ({"orz": 0.5, "easy": 0.5}, "mix: distill: easy is neither a source"),
+        ({"orz": 0.5, "dapo": 0.6}, "is not shares that add up to 1"),
+    ):
+        with pytest.raises(UserError, match=words):
+            run(tmp_path, recipe | {"mix": {"distill": mix}})
+    hard = [one | {"difficulty": "hard"} for one in recipe["distill"]]
+    with pytest.raises(UserError, match="distill: dapo: difficulty: goes together with"):
+        run(tmp_path, recipe | {"distill": hard})
+
+
 def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
     gold = ALGEBRA.format(60, 2)
     (tmp_path / "gsm8k").mkdir()

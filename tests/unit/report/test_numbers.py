@@ -20,6 +20,21 @@ def summarise(tmp_path, rows):
     return numbers.summarise({name: f"path/{name}" for name in rows}, results)
 
 
+def test_scores_by_source_where_problems_came_from_several(tmp_path):
+    rows = make_rows(solved(1, num_problems=2, k=2))
+    others = [row | {"source": "orz"} for row in make_rows(solved(3, num_problems=4, k=2))]
+    gsm8k = make_rows(solved(1), "gsm8k", "greedy")
+    report = summarise(tmp_path, {"sft": rows + others + gsm8k})
+    found = report["sources"]["held_out"]["sampled"]["sft"]
+    assert {name: (one["value"], one["n"]) for name, one in found.items()} == {
+        "orz": (0.75, 4), "s": (0.5, 2),
+    }  # fmt: skip
+    assert report["sources"]["gsm8k"]["greedy"]["sft"] == {}  # all from one
+    ((title, (header, body)),) = page.source_tables(report).items()
+    assert title == "held_out, avg@2" and header == ["source", "problems", "sft"]
+    assert [row[:2] for row in body] == [["orz", 4], ["s", 2]] and body[0][2].startswith("75.0")
+
+
 def test_modes_have_an_order_and_a_headline():
     modes = ["official:x", "sampled", "official:a", "greedy"]
     assert numbers.order(modes) == ["greedy", "sampled", "official:x", "official:a"]

@@ -7,7 +7,7 @@ import pytest
 from eval.report import __main__ as report
 from eval.report import plots
 from pipeline.errors import UserError
-from stages import sweep, sweep_page
+from stages import published_sweeps, sweep, sweep_page
 
 
 def test_every_combination_in_the_order_of_the_keys():
@@ -144,6 +144,48 @@ def test_two_keys_are_a_grid_and_a_picture(tmp_path):
     for name in ("heat_map.png", "curves.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG") and f"({name})" in page
     assert sweep_page.grid(rows_of("beta=1,0", last=lambda run: 0.25)) is None
+
+
+def test_published_scores_stand_beside_ours(tmp_path):
+    published = published_sweeps.find("perplexity-gsm8k", ["learning_rate", "beta"])
+    rows = rows_of("beta=0.10,0.01", "learning_rate=8.0e-8,8e-7", last=lambda run: 0.25)
+    rows[1]["avg@k"] = None  # beta 0.10 at 8e-7 failed
+    sweep_page.write(tmp_path, rows, "A sweep", published=published)
+    page = (tmp_path / "table.md").read_text()
+    ours = ["ours, avg@k: 0.10", "ours, avg@k: 0.01", "ours, avg@k: 0.001"]
+    theirs = ["published: 0.10", "published: 0.01", "published: 0.001"]
+    lines = [
+        ["learning_rate \\ beta", *ours, *theirs],
+        ["8.0e-8", "0.250", "0.250", "", "0.426", "0.434", "0.422"],
+        ["1e-7", "", "", "", "0.432", "0.492", "0.414"],
+        ["8e-7", "", "0.250", "", "", "", ""],
+    ]
+    assert all(f"| {' | '.join(line)} |" in page for line in lines)
+    assert "validation score" in page and "Llama 3.1 8B" in page and "ended early" in page
+    assert (tmp_path / "heat_map.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_published_scores_of_one_key_and_before_the_first_run_has_one(tmp_path):
+    published = published_sweeps.find("perplexity-gsm8k", ["temperature"])
+    rows = rows_of("temperature=0.7,1", "max_steps=2", "seed=0,1", last=lambda run: None)
+    rows = [row | {"curve": []} for row in rows]  # no run has got as far
+    sweep_page.write(tmp_path, rows, "A sweep", published=published)
+    page = (tmp_path / "table.md").read_text()
+    assert "| temperature | ours, correct | published |" in page
+    assert "| 1 |  | 0.452 |" in page and "| 1.3 |  | 0.082 |" in page
+    assert "(published.png)" in page and (tmp_path / "published.png").stat().st_size > 1000
+
+
+def test_a_published_sweep_is_found_by_the_keys_that_vary(tmp_path):
+    def found(*entries, recipe="perplexity-gsm8k"):
+        args = sweep.SweepArguments(grpo_config=f"c/{recipe}/grpo.yaml", run="r", sweep=[])
+        return sweep.find_published(args, sweep.combinations([*entries]))
+
+    grid = ("learning_rate=8e-8,1e-7", "beta=0.1,0.01")
+    assert len(found(*grid, "max_steps=2", "seed=0,1").scores) == 12
+    assert found("temperature=0.7,1.3") and found("learning_rate=8e-8", "beta=0.1")
+    assert found("learning_rate=8e-7,3e-7") is None
+    assert found(*grid, recipe="grpo7b") is None
 
 
 def test_the_report_shows_the_control_where_it_is(tmp_path):
