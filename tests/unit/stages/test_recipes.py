@@ -33,7 +33,8 @@ def read(recipe, stage):
 
 
 def stages_of(recipe):
-    return {path.stem for path in (CONFIGS / recipe).glob("*.yaml")}
+    found = {path.stem for path in (CONFIGS / recipe).glob("*.yaml")}
+    return {name for name in found if not name.startswith("data-")}  # of a sweep
 
 
 def readme(recipe):

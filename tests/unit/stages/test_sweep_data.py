@@ -108,7 +108,7 @@ def test_the_slashes_of_a_file_are_no_folder(recipe):
 @pytest.mark.parametrize(
     ("entries", "change", "words"),
     [
-        (["sft.data=own,hrad"], {}, r"sft.data=hrad: mine/data-hrad.yaml does not .*own, copy, hard$"),
+        (["sft.data=own,hrad"], {}, r"=hrad: mine/data-hrad.yaml does not .*own, copy, hard$"),
         (["data=own,hrad"], {}, r"data=hrad: mine/data-hrad.yaml does not exist"),
         (["sft.data=own,../x"], {}, r"does not exist"),
         (["sft.train_file=own.jsonl,no.jsonl"], {}, "sft.train_file=no.jsonl: is not a file"),
