@@ -267,6 +267,7 @@ def main() -> None:
     title = f"{args.folder.capitalize()} of {args.grpo_config}"
     published = find_published(args, runs)
     rows, failed = [], []
+    done: set[tuple[str, ...]] = set()  # command lines that have ended well
     for number, (name, values) in enumerate(runs.items(), start=1):
         folder = root / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -274,9 +275,13 @@ def main() -> None:
         sys.stdout.flush()
         code = 0
         for stage, line in commands(args, name, values):
+            if code or (stage, *line) in done:  # data and SFT may be those of an earlier run
+                continue
             row = STAGES[stage]
             start = shlex.split(args.launcher) if row.is_launched else [sys.executable, "-m"]
-            code = code or start_run([*start, row.module, *line])
+            code = start_run([*start, row.module, *line])
+            if code == 0:
+                done.add((stage, *line))
         # A run that was ended from inside may have exit code 0, too.
         is_finished = code == 0 and (folder / "grpo" / manifest.NAME).is_file()
         ended = "finished" if is_finished else f"exit {code}"

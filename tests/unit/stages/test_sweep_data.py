@@ -80,6 +80,26 @@ def test_two_sft_runs_share_the_data_of_their_set(recipe):
     assert [line.split()[0] for line in own] == ["sft", "grpo"] and "--train_file" not in own[0]
 
 
+def test_what_runs_share_is_made_once(recipe, monkeypatch):
+    made = []
+    monkeypatch.setattr(sweep, "check", lambda *_: None)
+    monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sweep, "start_run", lambda command: made.append(command[2]) or 0)
+    flags = [
+        "--grpo_config",
+        "mine/grpo.yaml",
+        "--run",
+        "r",
+        "--sweep",
+        "sft.data=hard",
+        "seed=0,1",
+    ]
+    monkeypatch.setattr("sys.argv", ["sweep", *flags])
+    with pytest.raises(UserError, match="2 of 2 runs did not finish"):  # nothing was trained
+        sweep.main()
+    assert made == ["data_prep.build", "stages.sft", "stages.grpo", "stages.grpo"]
+
+
 def test_a_teacher_solves_the_problems_of_the_set(recipe):
     write(recipe, "sft", train_file="{run}/distill/traces.jsonl")
     keys = {"problems_file": "{run}/data/grpo_train.jsonl", "output_dir": "{run}/distill"}
