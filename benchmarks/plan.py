@@ -34,8 +34,8 @@ That makes 324 s a step in place of 296, and an error of -53 % in place of -49 %
 RECIPES_HOW = """\
 `make plan RECIPE=…` on H100s of 80 GB, without built data. It takes the published sizes of the
 sets, prompts of 150 tokens, SFT rows of 417 tokens, and completions of 0.3 of their limit. Nothing
-was run. For `perplexity` it counts one trace a problem at most, and not the teacher's host. For
-`perplexity-gsm8k` it counts one combination."""
+was run. For `perplexity` and `perplexity-mixed` it counts one trace a problem at most, and not the
+teacher's host. For `perplexity-gsm8k` it counts one combination."""
 
 
 @dataclass
