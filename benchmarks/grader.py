@@ -129,7 +129,7 @@ def load(name: str) -> Callable[[Sequence[Case]], list[Outcome]]:
     """A grader by its name in `GRADERS`, ready to go."""
     num_workers = GRADERS[name][1]
     if num_workers:
-        grading_pool._share_of_cpus = lambda: num_workers
+        grading_pool.share_of_cpus = lambda: num_workers
 
         def ours(cases: Sequence[Case]) -> list[Outcome]:
             grades = grade_all([c.completion for c in cases], [c.gold for c in cases])

@@ -5,13 +5,17 @@ lines that `stages/` and `eval/` read. Prompts are lists of chat messages on dis
 has the tokenizer applies its chat template, by `pipeline.prompts`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from grading import own_grader
 from grading.equivalence.compare import is_parseable
+from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.json_files import Shape, mismatch
+from pipeline.own_code import check_consent, own_files
 from pipeline.prompts import ANSWER_FORMS, build_completion, build_prompt, form_of
 from pipeline.rows import read_rows
 
@@ -28,6 +32,7 @@ SHAPE: Shape = {
     "source?": (str, None),
     "subject?": (str, None),
     "level?": (float, None),
+    f"{own_grader.COLUMN}?": (str, None),
 }
 
 
@@ -57,14 +62,20 @@ class Problem:
     trace: int = 0
 
 
-def grpo_row(problem: Problem, prompt_name: str, answer_form: str | None = None) -> dict:
+def grpo_row(
+    problem: Problem,
+    prompt_name: str,
+    answer_form: str | None = None,
+    grader: str | None = None,
+) -> dict:
     """Row for GRPO and evaluation.
 
     Args:
         prompt_name: a key of `pipeline.prompts.PROMPTS`.
         answer_form: where the grader looks for an answer; None: what the prompt asks for.
+        grader: the user's own, which all stages then use for this row; None: ours.
     """
-    return {
+    row = {
         "id": problem.id,
         "source": problem.source,
         "level": problem.level,
@@ -74,11 +85,17 @@ def grpo_row(problem: Problem, prompt_name: str, answer_form: str | None = None)
         "answers": list(problem.answers),
         "answer_form": answer_form or form_of(prompt_name),
     }
+    return row | {own_grader.COLUMN: grader} if grader else row
 
 
-def sft_row(problem: Problem, prompt_name: str, answer_form: str | None = None) -> dict:
+def sft_row(
+    problem: Problem,
+    prompt_name: str,
+    answer_form: str | None = None,
+    grader: str | None = None,
+) -> dict:
     """Row for SFT: a GRPO row with one gold, and `completion`, the text the model should write."""
-    row = grpo_row(problem, prompt_name, answer_form)
+    row = grpo_row(problem, prompt_name, answer_form, grader)
     return row | {
         "answers": row["answers"][:1],
         "completion": build_completion(problem.solution, row["answers"][0], row["answer_form"]),
@@ -119,10 +136,39 @@ def read_problems(path: str, optional: tuple[str, ...] = ()) -> Iterator[dict[st
 
     `optional`: columns that are read where they are there, as `check_row` takes them.
     """
+    taken = set()
     for where, row in read_rows(path):
-        check_row(row, COLUMNS, where, optional)
+        check_row(row, COLUMNS, where, (*optional, own_grader.COLUMN))
+        grader = row.get(own_grader.COLUMN)
+        if grader and grader not in taken:
+            take_grader(grader, where, path)
+            taken.add(grader)
         for gold in row["answers"]:
-            if not is_parseable(gold):
+            if not grader and not is_parseable(gold):
                 fault = "cannot be parsed, so no completion can match it"
                 raise UserError(f"{where}: answers: {gold!r} {fault}; correct or remove it")
         yield row
+
+
+def take_grader(name: str, where: str, path: str) -> None:
+    """Load the grader that a data file's rows name, if the user allows it.
+
+    Raises:
+        UserError: nobody allowed it, or its file is not the one that the data were built with.
+    """
+    check_consent(name, f"{where}: {own_grader.COLUMN}")
+    own_grader.take(name)
+    made = manifest.read(Path(path).parent) or {}
+    if Path(path).name not in made.get("files", {}) or manifest.is_forced():
+        return
+    (file,) = own_files([name])
+    if manifest.sha256(file) not in made["inputs"].values():
+        remedy = f"run `make {made['stage']}` again, or set FORCE=1 to keep the rows"
+        raise UserError(
+            f"{own_grader.KEY}: {name} ({file}) has changed since {path} was built; {remedy}"
+        )
+
+
+def grader_files(rows: Iterable[dict[str, Any]]) -> list[Path]:
+    """The files of the user's own graders that rows name, for the manifest's hashes."""
+    return own_files({row.get(own_grader.COLUMN) or "" for row in rows})

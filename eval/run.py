@@ -25,6 +25,7 @@ from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine, installed
 from data_prep.sampling.problems import load_engine
 from data_prep.sampling.store import Processes, SampleStore
+from data_prep.schema import grader_files, read_problems
 from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 from pipeline import json_files, manifest
@@ -230,6 +231,8 @@ def hash_data(args: EvalArguments) -> dict[str, str]:
     for task in args.tasks:
         key = suite.OWN.get(task)
         found.append(getattr(args, key) if key else find_benchmark(task, args.data_root))
+        if key:
+            found += grader_files(read_problems(getattr(args, key)))
     for task in args.official:
         for metadata in suite.read_official_metadata(task).values():
             hub = metadata["hub"]

@@ -1,4 +1,4 @@
-"""Grade completions against golds. The only grader of the project.
+"""Grade completions against golds. The only grader of the project, but for a user's own one.
 
 Data cleaning, GRPO's rewards and the evaluation all call this module, so they agree about every
 completion. `extract` finds the answer, `equivalence` compares the values. A pair that they cannot
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from grading.asked import contradicts, golds_as_asked
 from grading.equivalence.compare import TooLarge, compare, num_listed
 from grading.extract import Extraction, extract, extract_short, read_leniently
+from grading.own_grader import Case, judge, text_behind_thought
 from grading.pool import shared_pool
 from grading.restated import is_restated
 from grading.unfinished import is_half_done, is_unevaluated
@@ -91,15 +92,48 @@ def grade_rollouts(
     golds: Sequence[Golds],
     forms: Sequence[str],
     questions: Sequence[str] | None = None,
+    own_graders: Sequence[str | None] | None = None,
     **flags: Any,
 ) -> list[Grade]:
-    """Grade completions in order, each with its own one of `ANSWER_FORMS`; see `grade_all`."""
+    """Grade completions in order, each with its own one of `ANSWER_FORMS`; see `grade_all`.
+
+    `own_graders`: for each completion the name of the user's own grader, or None for ours.
+    """
+    if own_graders is not None and any(own_graders):
+        columns = completions, golds, forms, questions or [""] * len(completions)
+        return _grade_by_own(columns, own_graders, **flags)
     rows = zip(completions, forms, strict=True)
 
     def find(row: tuple[str, str], question: str) -> Extraction:
         return extract(row[0], answer_form=row[1], question=question, **flags)
 
     return _grade_all(rows, golds, find, questions)
+
+
+def _grade_by_own(
+    columns: tuple[Sequence[Any], ...], own_graders: Sequence[str | None], **flags: Any
+) -> list[Grade]:
+    """Grades by each row's own grader; by ours where it has none.
+
+    `columns` are the completions, golds, forms and questions. A thought that is left open has no
+    answer.
+    """
+    grades: dict[int, Grade] = {}
+    ours = [at for at, name in enumerate(own_graders) if not name]
+    if ours:
+        some = ([column[at] for at in ours] for column in columns)
+        grades |= zip(ours, grade_rollouts(*some, **flags), strict=True)
+    asked: dict[int, Case] = {}
+    for at, name in enumerate(own_graders):
+        text = text_behind_thought(columns[0][at], flags.get("think_prefilled"))
+        if name and text is not None:
+            asked[at] = name, text, _as_list(columns[1][at])
+        elif name:
+            grades[at] = Grade("unclosed_think", None)
+    for at, (is_correct, seconds) in zip(asked, judge(list(asked.values())), strict=True):
+        prediction = asked[at][1].strip()
+        grades[at] = Grade("right" if is_correct else "wrong", prediction, seconds)
+    return [grades[at] for at in range(len(own_graders))]
 
 
 _OPTION = re.compile(r"\s*\$?(?:\\text\s*\{)?\(?[A-J]\)?\}?\$?\s*")

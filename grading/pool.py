@@ -169,6 +169,7 @@ class GradingPool:
         memory_bytes: address space per worker; no limit on macOS.
         cache_size: outcomes kept, the least recently used forgotten first.
         warm_up: "package.module:name", called once in each worker before its first call.
+        logs_stopped: whether calls over the limit are logged.
     """
 
     def __init__(
@@ -179,8 +180,10 @@ class GradingPool:
         memory_bytes: int = 2 << 30,
         cache_size: int = 10_000,
         warm_up: str = "",
+        logs_stopped: bool = True,
     ) -> None:
         self._function, self._timeout, self._cache_size = function, timeout, cache_size
+        self._logs_stopped = logs_stopped
         self._cache: OrderedDict[str, Outcome] = OrderedDict()
         self._lock = threading.Lock()  # of the cache
         self._owner = os.getpid()
@@ -246,7 +249,7 @@ class GradingPool:
                 self._cache[text] = outcome
                 while len(self._cache) > self._cache_size:
                     self._cache.popitem(last=False)
-        if outcome.status == "timeout":
+        if outcome.status == "timeout" and self._logs_stopped:
             shown = text
             if len(text) > MAX_LOGGED_CHARS:
                 shown = text[:MAX_LOGGED_CHARS] + "..."
@@ -281,7 +284,7 @@ def count_cpus() -> int:
     return len(get_cpus(0)) if get_cpus else os.cpu_count() or 1
 
 
-def _share_of_cpus() -> int:
+def share_of_cpus() -> int:
     """How many workers this process may keep busy: its CPUs, shared with the node's other ranks."""
     num_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # set by torchrun
     return max(1, min(MAX_WORKERS, count_cpus() // num_ranks))
@@ -291,4 +294,4 @@ def _share_of_cpus() -> int:
 def shared_pool() -> GradingPool:
     """The grader's pool of this process, made at the first call: plain numbers never need one."""
     os.register_at_fork(after_in_child=shared_pool.cache_clear)  # the workers are the parent's
-    return GradingPool(FUNCTION, _share_of_cpus(), TIMEOUT_SECONDS, warm_up=WARM_UP)
+    return GradingPool(FUNCTION, share_of_cpus(), TIMEOUT_SECONDS, warm_up=WARM_UP)

@@ -62,7 +62,7 @@ STAGES = {
         "build the data files",
         flags=("data_root",),
         arguments="data_prep.build.recipe:DataArguments",
-        check="data_prep.build.recipe:check_data",
+        check="data_prep.build.recipe:check_settings",
         if_full="lower num_workers",
     ),
     "base": Stage(

@@ -9,6 +9,7 @@ import difflib
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
+from pipeline.own_code import is_own
 from pipeline.settings import setting
 from stages.trainer.guards import GuardSettings
 
@@ -135,7 +136,7 @@ class GrpoArguments(_GuardKeys):
     reward_funcs: list[str] = setting(
         _REWARDS,
         f"reward functions, weighted by reward_weights: {', '.join(REWARD_FUNCS)}, or your own as "
-        "module:function",
+        "module:function or module.function",
     )
     cosine_max_len: int | None = setting(
         None, "cosine_scaled_reward: tokens of the longest completion; unset: max_completion_length"
@@ -187,7 +188,7 @@ class GrpoArguments(_GuardKeys):
     validate_only: bool = setting(False, "true: only measure on them, keep no output_dir/best")
 
     def __post_init__(self) -> None:
-        is_known = all(name in REWARD_FUNCS or ":" in name for name in self.reward_funcs)
+        is_known = all(name in REWARD_FUNCS or is_own(name) for name in self.reward_funcs)
         is_curriculum = self.curriculum in MODES or ":" in self.curriculum
         near = difflib.get_close_matches(self.curriculum, MODES, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -21,6 +21,7 @@ from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.hashes import shorten
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Processes, SampleStore, fill
+from data_prep.schema import grader_files
 from pipeline import manifest
 from pipeline.errors import run_cli
 from pipeline.settings import parse
@@ -37,7 +38,8 @@ def main() -> None:
     folder = Path(args.output_dir)
     if processes.ask_main(lambda: manifest.is_current(folder, asdict(args))):
         return
-    inputs = manifest.hash_inputs([args.model_name_or_path, args.problems_file])
+    files = [args.model_name_or_path, args.problems_file, *grader_files(rows)]
+    inputs = manifest.hash_inputs(files)
     checkpoint, model, problems, open_engine = prepare(args, rows, processes)
     started = manifest.start(folder) if processes.is_main else 0.0
     store = SampleStore(folder / "samples", model, processes.rank)

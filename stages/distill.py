@@ -31,11 +31,13 @@ from typing import Any, ClassVar
 from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
+from data_prep.schema import grader_files
 from data_prep.sources import generic
 from data_prep.sources.base import Drop
 from data_prep.sources.thoughts import read_thought
 from grading.equivalence.compare import is_same_value
 from grading.grade import Grade
+from grading.own_grader import COLUMN, judge
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
@@ -138,7 +140,7 @@ def main() -> None:
         return
     teachers = args.each_teacher()
     own = [one.model_name_or_path for one in teachers.values() if one.backend != "openai"]
-    inputs = manifest.hash_inputs([*own, args.problems_file])
+    inputs = manifest.hash_inputs([*own, args.problems_file, *grader_files(rows)])
     started = manifest.start(folder) if processes.is_main else 0.0
     sampled, models = {}, {}
     for name, teacher in teachers.items():
@@ -224,8 +226,8 @@ def trace_row(
 ) -> dict[str, Any]:
     """The row of a problem's trace, with the problem's prompt, whatever the teacher was asked."""
     # First the gold that the thought arrives at: an SFT row has one answer after its thought.
-    golds = sorted(row["answers"], key=lambda gold: not is_same_value(prediction, gold))
-    return {
+    golds = sorted(row["answers"], key=lambda gold: not is_matched(row, prediction, gold))
+    trace = {
         "id": row["id"],
         "source": row.get("source") or "",
         "question": row["question"],
@@ -239,6 +241,17 @@ def trace_row(
         "prompt": row["own_prompt"],
         "completion": build_completion(thought, golds[0], row["own_form"]),
     }
+    return trace | {COLUMN: row[COLUMN]} if row.get(COLUMN) else trace
+
+
+def is_matched(row: dict[str, Any], prediction: str, gold: str) -> bool:
+    """Whether a prediction that is correct equals this gold of a row."""
+    if len(row["answers"]) == 1:
+        return True
+    if not row.get(COLUMN):
+        return is_same_value(prediction, gold)
+    ((is_correct, _),) = judge([(row[COLUMN], prediction, [gold])])
+    return is_correct
 
 
 @dataclass(frozen=True)

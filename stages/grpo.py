@@ -16,19 +16,21 @@ from dataclasses import replace
 from typing import Any
 
 from data_prep.sampling.problems import load_pass_counts
-from data_prep.schema import COLUMNS, question_of, read_problems
+from data_prep.schema import COLUMNS, grader_files, question_of, read_problems
+from grading.own_grader import COLUMN
 from pipeline.checkpoints import loading
 from pipeline.console import hide_trackers, is_main_process, quiet, say
 from pipeline.errors import UserError, run_cli
 from pipeline.generation import describe_ignored
+from pipeline.own_code import is_own, own_files
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, keeps_old_logps
+from stages.blame import blamed
 from stages.checks import check_grpo
 from stages.checks.evaluation import LEAST_PROBLEMS, key_of
 from stages.checks.logprobs import logprobs_mode, why_not_compared
 from stages.launch import launched
-from stages.own_code import blamed, own_files
 from stages.restarts import in_launch
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 from stages.trainer.guards import GuardSettings
@@ -96,13 +98,14 @@ def taken_columns(rows: Rows, reward_funcs: list[str]) -> list[str]:
     """Columns hidden from a reward of the user's own: TRL or the trainer uses their names."""
     from stages.rewards import TAKEN
 
-    has_own = any(":" in name for name in reward_funcs)
+    has_own = any(map(is_own, reward_funcs))
     return sorted(TAKEN & {key for row in rows for key in row}) if has_own else []
 
 
 def trainer_rows(rows: Sequence[dict]) -> Rows:
     """The rows with the columns that all have; Arrow cannot hold every value of the others."""
-    return [{key: row[key] for key in COLUMNS} | {"question": question_of(row)} for row in rows]
+    keys = (*COLUMNS, COLUMN) if any(row.get(COLUMN) for row in rows) else COLUMNS
+    return [{key: row.get(key) for key in keys} | {"question": question_of(row)} for row in rows]
 
 
 def guards_of(args: GrpoArguments, grpo: Any) -> GuardSettings:
@@ -250,6 +253,7 @@ def main() -> None:
 
     files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
     files += own_files([*args.reward_funcs, args.curriculum])
+    files += grader_files([*problems, *held_out])
     run = training.begin("grpo", files, args, grpo, model)
     if run is None:
         return

@@ -19,7 +19,8 @@ import torch
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from pipeline.console import notice
-from stages.own_code import BadResultError, blamed, load_own
+from pipeline.own_code import load_own
+from stages.blame import BadResultError, blamed
 from stages.run_folder import last_checkpoint
 
 LARGEST = 1e18  # TRL squares rewards in float32

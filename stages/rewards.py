@@ -41,7 +41,10 @@ class BatchGrader:
     """
 
     def __init__(self, think_prefilled: bool, final_number: bool) -> None:
-        self._form = {"think_prefilled": think_prefilled, "final_number": final_number}
+        self._form: dict[str, Any] = {
+            "think_prefilled": think_prefilled,
+            "final_number": final_number,
+        }
         self._batch: list[Completion] | None = None
         self._verdicts: list[str] = []
 
@@ -54,12 +57,14 @@ class BatchGrader:
         log_metric: Callable[[str, float], None],
         log_extra: Callable[[str, list], None],
         question: list[str] | None = None,
+        own_grader: list[str | None] | None = None,
         **_: Any,
     ) -> list[str]:
         """One of `VERDICTS` for each completion."""
         if completions is not self._batch:  # TRL hands the same list to every function
             texts = [completion[-1]["content"] for completion in completions]
-            grades = grade_rollouts(texts, answers, answer_form, question, **self._form)
+            columns = texts, answers, answer_form, question, own_grader
+            grades = grade_rollouts(*columns, **self._form)
             self._batch, self._verdicts = completions, [grade.verdict for grade in grades]
             shares = {name: self._verdicts.count(name) / len(texts) for name in VERDICTS}
             # Zeros too: TRL takes the mean over the processes that logged the name.

@@ -25,7 +25,15 @@ from typing import Any
 
 from data_prep.build.duplicates import Collector
 from data_prep.build.filters import choose_mix
-from data_prep.build.recipe import TRAINING, DataArguments, Source, check_data, find_files, id_parts
+from data_prep.build.recipe import (
+    TRAINING,
+    DataArguments,
+    Source,
+    check_data,
+    check_settings,
+    find_files,
+    id_parts,
+)
 from data_prep.build.rows import Job, SourceRows, Workers
 from data_prep.build.write import Outputs, SetReport, Spool, check_folder, write_manifest
 from data_prep.decontamination.benchmarks import find_benchmark
@@ -36,12 +44,13 @@ from grading.pool import count_cpus
 from pipeline import manifest
 from pipeline.console import notice
 from pipeline.errors import UserError, run_cli
+from pipeline.own_code import own_files
 from pipeline.settings import parse
 
 
 def main() -> None:
     """Check the recipe, build every set, put the files in place, write the manifest."""
-    (args,) = parse(__doc__, DataArguments, check=check_data, owns="output_dir")
+    (args,) = parse(__doc__, DataArguments, check=check_settings, owns="output_dir")
     sources = check_data(vars(args))
     listed = [source for entries in sources.values() for source in entries]
     inputs = [path for source in listed for path in find_files(source, args.data_root)]
@@ -49,6 +58,7 @@ def main() -> None:
     found = [find_benchmark(name, args.data_root) for name in names]
     check_folder(args.output_dir, [*inputs, *(path for path in found if isinstance(path, Path))])
     known = (manifest.read(args.output_dir) or {}).get("inputs", {})  # a folder may have got files
+    inputs += own_files([args.grader or ""])
     if {*map(str, inputs)} <= known.keys() and manifest.is_current(args.output_dir, vars(args)):
         return
     # SIGTERM ends the build as an error does: workers end, half-written files go.
@@ -90,10 +100,10 @@ def build_set(
     """Build one data file; its counts."""
     report = SetReport(key, sources)
     render = sft_row if key == "sft" else grpo_row
-    prompt = args.prompt if key in TRAINING else args.eval_prompt or args.prompt
+    prompt, form = args.prompt_of(key), args.form_of(key)
 
     def make_row(problem: Problem) -> dict[str, Any]:
-        return render(problem, prompt, args.answer_form)
+        return render(problem, prompt, form, args.grader)
 
     with tempfile.TemporaryFile(dir=args.output_dir) as file:
         spool = Spool(file, make_row)
@@ -119,7 +129,7 @@ def collect(
     args: DataArguments, workers: Workers, spool: Spool, outputs: Outputs, report: SetReport
 ) -> Collector:
     """Read and check the rows of every source of one file, in order, and find the duplicates."""
-    collector = Collector(spool)
+    collector = Collector(spool, args.grader, args.form_of(report.key))
     parts = id_parts(report.sources)
     for number, (source, part) in enumerate(zip(report.sources, parts, strict=True)):
         job = Job(source, part, report.key, args)

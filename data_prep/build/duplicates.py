@@ -23,6 +23,7 @@ from data_prep.decontamination.text import content, figures, numbers, tokenise
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
 from grading.equivalence.compare import is_same_value
+from grading.own_grader import accepts
 
 NUM_BANDS = 6
 ROWS_PER_BAND = 3
@@ -101,8 +102,9 @@ def is_near_duplicate(first: str, second: str) -> bool:
 class Collector:
     """The problems of one file as they come in; `sources` and `bands` hold those of each number."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, grader: str | None = None, answer_form: str = "box") -> None:
         self._spool = spool
+        self._judge = grader, answer_form
         self._first: dict[bytes, int] = {}  # key: number of the first problem
         self._conflicts: dict[int, str] = {}  # number of a first problem: the place of the other
         self._ids: set[str] = set()
@@ -126,7 +128,7 @@ class Collector:
 
     def _repeat(self, found: Checked, number: int) -> Drop:
         first, where = self._spool.get(number)
-        if agree(found.problem, first):
+        if agree(found.problem, first, *self._judge):
             return Drop("duplicate_question", f"of {first.id} at {where}")
         self._conflicts.setdefault(number, f"{found.problem.answers[0]!r} at {found.where}")
         return Drop("conflicting_gold", f"{first.answers[0]!r} at {where}")
@@ -156,7 +158,7 @@ class Collector:
     def _is_near(self, first: int, second: int) -> bool:
         (one, _), (other, _) = self._spool.get(first), self._spool.get(second)
         is_near = one.trace == other.trace and is_near_duplicate(one.question, other.question)
-        return is_near and agree(one, other)
+        return is_near and agree(one, other, *self._judge)
 
     def leave_out(self, number: int, drop: Drop) -> tuple[int, Checked]:
         """Take a problem out again; (its source, the dropped row)."""
@@ -180,6 +182,16 @@ class Collector:
         return [number for number in range(len(self.sources)) if number not in self._gone]
 
 
-def agree(first: Problem, second: Problem) -> bool:
-    """Whether some gold of one problem is one of the other's."""
-    return any(a == b or is_same_value(a, b) for a in first.answers for b in second.answers)
+def agree(
+    first: Problem, second: Problem, grader: str | None = None, answer_form: str = "box"
+) -> bool:
+    """Whether some gold of one problem is one of the other's.
+
+    Args:
+        grader: the user's own, if it decides; it is shown answers in `answer_form`.
+    """
+    if {*first.answers} & {*second.answers}:
+        return True
+    if grader:
+        return any(accepts(grader, one, second.answers, answer_form) for one in first.answers)
+    return any(is_same_value(a, b) for a in first.answers for b in second.answers)

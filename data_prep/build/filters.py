@@ -25,6 +25,7 @@ from data_prep.sources.base import Drop, is_option, is_sentinel, stated_answers,
 from grading.boxes import find_boxes
 from grading.equivalence.compare import is_parseable, is_same_value, read
 from grading.equivalence.values import Scalar, Value, Words, variables
+from grading.own_grader import accepts
 
 CHOICE_SOURCES = ("arc", "gpqa")
 _IMAGE = re.compile(
@@ -150,6 +151,25 @@ def check_problem(problem: Problem, source: Source, key: str) -> Drop | tuple[st
     if not has_wanted_level(problem.level, source):
         return Drop("level", f"{problem.level}")
     return tuple(readable)
+
+
+def check_for_own_grader(
+    problem: Problem, source: Source, key: str, grader: str, answer_form: str
+) -> Drop | tuple[str, ...]:
+    """The checks that need no mathematics; the golds that the user's grader accepts for themselves.
+
+    Each is shown to it in the answer form, as SFT writes it and a model should.
+    """
+    if not problem.question.strip():
+        return Drop("empty_question")
+    if key == "sft" and not problem.solution.strip():
+        return Drop("no_solution")
+    golds = [gold for gold in problem.answers if accepts(grader, gold, [gold], answer_form)]
+    if not golds:
+        return Drop("gold_refused", problem.answers[0][:80])
+    if not has_wanted_level(problem.level, source):
+        return Drop("level", f"{problem.level}")
+    return tuple(golds)
 
 
 def has_wanted_level(level: float | None, source: Source) -> bool:

@@ -7,11 +7,14 @@ from typing import Any
 
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.sources.registry import BUILDERS, known_options
+from grading import own_grader
+from grading.own_grader import KEY
 from pipeline.errors import UserError
-from pipeline.prompts import ANSWER_FORMS, PROMPTS
+from pipeline.own_code import check_own
+from pipeline.prompts import ANSWER_FORMS, PROMPTS, form_of
 from pipeline.renamed import hint
 from pipeline.rows import list_files
-from pipeline.settings import convert, known_keys, setting
+from pipeline.settings import Settings, convert, known_keys, setting
 
 TRAINING = ("sft", "grpo", "distill")
 # Evaluation sets first: the training sets are checked against them.
@@ -82,6 +85,9 @@ class DataArguments:
     answer_form: str | None = setting(
         None, f"{' or '.join(ANSWER_FORMS)}; default: that of the prompt"
     )
+    grader: str | None = setting(
+        None, "your own grader as module:function, in place of ours; see docs/grader.md"
+    )
     seed: int = setting(0, "seed of samples, shuffles, mixes and generators")
     data_root: str | None = setting(None, "folder of the local data files")
     decontaminate: list[str] = setting(
@@ -96,6 +102,14 @@ class DataArguments:
     )
     on_bad_row: str = setting("stop", "a row that cannot be read: stop, or skip and count it")
     num_workers: int = setting(0, "processes; 0: one for each core")
+
+    def prompt_of(self, key: str) -> str:
+        """The prompt of a file's rows, a key of `PROMPTS`; `key` is one of `FILES`."""
+        return self.prompt if key in TRAINING else self.eval_prompt or self.prompt
+
+    def form_of(self, key: str) -> str:
+        """The one of `ANSWER_FORMS` in which a file's rows want their answers."""
+        return self.answer_form or form_of(self.prompt_of(key))
 
 
 def check_source(entry: dict[str, Any], key: str) -> Source:
@@ -209,6 +223,14 @@ def shares_of(mix: dict[str, Any]) -> dict[str, float]:
     """`{easy, medium or hard, or a source's name: its share}` of a mix."""
     names = sorted(mix.keys() - {"size"}) if is_by_source(mix) else BANDS
     return {name: mix.get(name, 0) for name in names}
+
+
+def check_settings(settings: Settings) -> None:
+    """`check_data`, and the user's own grader."""
+    if settings.grader is not None:
+        check_own(settings, KEY)
+        own_grader.take(settings.grader)
+    check_data(settings)
 
 
 def _is_mix(mix: Any) -> bool:

@@ -26,7 +26,13 @@ from typing import Any
 from tqdm import tqdm
 
 from data_prep.build.duplicates import signature
-from data_prep.build.filters import Checked, check_problem, find_band, find_foreign
+from data_prep.build.filters import (
+    Checked,
+    check_for_own_grader,
+    check_problem,
+    find_band,
+    find_foreign,
+)
 from data_prep.build.recipe import TRAINING, DataArguments, Source, find_files, is_by_source
 from data_prep.decontamination.index import EvalIndex
 from data_prep.decontamination.text import question_key, tokenise
@@ -35,6 +41,7 @@ from data_prep.sources import synthetic
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
 from data_prep.sources.thoughts import read_thought
+from grading import own_grader
 from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.rows import BadRow, Row, fetch_hub_file, load_hub, read_rows_and_faults
 
@@ -128,7 +135,12 @@ class Checker:
         finally:
             self._lap("build")
         is_training = job.key in TRAINING
-        golds = check_problem(built, job.source, job.key)
+        if grader := job.args.grader:
+            own_grader.take(grader)  # a worker process has its own
+            form = job.args.form_of(job.key)
+            golds = check_for_own_grader(built, job.source, job.key, grader, form)
+        else:
+            golds = check_problem(built, job.source, job.key)
         self._lap("gold and kind")
         if isinstance(golds, Drop):
             return Checked(where, built, golds)
@@ -165,7 +177,10 @@ class Checker:
             if isinstance(row, BadRow):
                 raise UserError(row.message)
             name = f"{job.source.name}-{job.part}-{position}"
-            return BUILDERS[job.source.name](row, name, where, **job.source.builder_options())
+            options = job.source.builder_options()
+            if job.args.grader and job.source.name in ("generic", "traces"):
+                options["keeps_golds"] = True
+            return BUILDERS[job.source.name](row, name, where, **options)
         except UserError as error:
             if job.args.on_bad_row == "stop":
                 raise UserError(f"{error} (to leave such rows out: --on_bad_row skip)") from error

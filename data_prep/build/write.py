@@ -19,6 +19,7 @@ from data_prep.schema import Problem
 from pipeline import manifest
 from pipeline.console import notice
 from pipeline.errors import UserError
+from pipeline.own_code import own_files
 
 DROPPED, CONTAMINATION = "dropped.jsonl", "contamination.jsonl"
 NAMES = (*FILES.values(), DROPPED, CONTAMINATION)
@@ -209,6 +210,7 @@ def write_manifest(
         inputs += find_files(source, args.data_root) or [source.hub]
     checked = [name for name, count in benchmarks.items() if isinstance(count, int)]
     inputs += [find_benchmark(name, args.data_root) for name in checked]
+    inputs += own_files([args.grader or ""])
     outputs = {FILES[key]: report.summary() for key, report in reports.items()}
     made = {name: file["rows_out"] for name, file in outputs.items()}
     rows_in, rows_out = sum(file["rows_in"] for file in outputs.values()), sum(made.values())

@@ -15,6 +15,7 @@ from data_prep.sampling.hashes import hash_checkpoint, hash_engine
 from data_prep.sampling.store import Completion, Processes, Request, SampleStore, Settings
 from data_prep.schema import question_of, read_problems
 from grading.grade import Grade, grade_rollouts
+from grading.own_grader import COLUMN
 from pipeline.checkpoints import load_tokenizer
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
@@ -59,6 +60,7 @@ class SampledSet:
                 [row["answers"] for row, _ in each],
                 [row["answer_form"] for row, _ in each],
                 [question_of(row) for row, _ in each],
+                [row.get(COLUMN) for row, _ in each],
                 think_prefilled=self.think_prefilled,
                 final_number=self.args.final_number,
             )

@@ -7,6 +7,7 @@ a prompt in a template that is not known. The builders name their other reasons.
 """
 
 import contextlib
+import json
 import math
 import re
 from collections import deque
@@ -122,12 +123,21 @@ class Drop(Exception):
 
 
 def build_row(
-    row: Row, problem_id: str, where: str, source: str, *columns: Columns, **fields: Any
+    row: Row,
+    problem_id: str,
+    where: str,
+    source: str,
+    *columns: Columns,
+    keeps_golds: bool = False,
+    **fields: Any,
 ) -> Problem:
-    """A problem from its columns of question, gold and solution; `Drop` without a gold."""
+    """A problem from its columns of question, gold and solution; `Drop` without a gold.
+
+    `keeps_golds`: as they stand in the data, for a grader of the user's own.
+    """
     questions, golds, solutions = columns or (QUESTIONS, GOLDS, SOLUTIONS)
     question = get_question(row, questions, where)
-    values = get_golds(row, golds, where)
+    values = get_bare_golds(row, golds, where) if keeps_golds else get_golds(row, golds, where)
     if not values:
         raise Drop("no_answer")
     reply = find_reply(get_value(row, solutions), with_thought=True)
@@ -283,6 +293,17 @@ def get_golds(row: Row, columns: Columns, where: str) -> list[str]:
     texts = [to_text(one, column, where, allows_numbers=True) for one in values if one is not None]
     golds = [clean_gold(text) for text in texts]
     return list(dict.fromkeys(gold for gold in golds if gold))
+
+
+def get_bare_golds(row: Row, columns: Columns, where: str) -> list[str]:
+    """The golds of a row as they stand there, each once; what is no text as its JSON."""
+    found = find_value(row, columns)
+    if found is None:
+        get_text(row, columns, where)  # names the columns that are missing
+    value = found[1]
+    values = value if isinstance(value, list) else [value]
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in values if one is not None]
+    return list(dict.fromkeys(text for text in texts if text.strip()))
 
 
 def clean_gold(text: str) -> str:

@@ -24,6 +24,7 @@ def build_problem(
     row: dict[str, Any],
     problem_id: str,
     where: str,
+    keeps_golds: bool = False,
     *,
     answer_key: str,
     prompt_key: str | None = None,
@@ -38,6 +39,7 @@ def build_problem(
     `apply_chat_template`: whether prompts are lists of messages, to which a template is still to be
     applied (true), or text (false), the other being refused; None takes both. `solution_if`: of a
     list of solutions the first one is taken for which all these lists of verdicts have true.
+    `keeps_golds`: see `base.build_row`.
     """
     if solution_if:
         row = row | {solution_key: choose_solution(row, solution_key, solution_if, where)}
@@ -51,7 +53,10 @@ def build_problem(
         raise UserError(f"{where}: {prompt_key}: {prompt!r:.80} is not {wanted}; {remedy}")
     columns = (prompt_key,), (answer_key,), (solution_key,) if solution_key else ()
     level = base.get_number(row, (level_key,), where) if level_key else None
-    built = base.build_row(row, problem_id, where, "generic", *columns, level=level)
+    fields = {"level": level, "keeps_golds": keeps_golds}
+    built = base.build_row(row, problem_id, where, "generic", *columns, **fields)
+    if keeps_golds:
+        return built
     tails = [base.clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers]
     golds = tuple(dict.fromkeys(tail for tail in tails if tail))
     if not golds:
@@ -83,7 +88,9 @@ def fill_template(template: str, row: dict[str, Any], where: str) -> str:
     return _COLUMN.sub(fill, template)
 
 
-def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem:
+def build_trace(
+    row: dict[str, Any], problem_id: str, where: str, keeps_golds: bool = False
+) -> Problem:
     """Turn a row of `traces.jsonl` of `stages.distill` into a problem of its question's source."""
     trace = base.get_number(row, ("trace",), where)
     if type(trace) is not int or trace < 0:
@@ -93,5 +100,5 @@ def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     columns = ("question",), ("answers", "answer"), ("solution",)
     level = base.get_number(row, ("level",), where)
     subject = base.get_text(row, ("subject",), where, default="").strip()
-    fields = {"level": level, "subject": subject, "trace": trace}
+    fields = {"level": level, "subject": subject, "trace": trace, "keeps_golds": keeps_golds}
     return base.build_row(row, name, where, source, *columns, **fields)

@@ -5,8 +5,10 @@ Pure functions over golds, the form of the answer and an incorrect answer; no mo
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from grading.equivalence.compare import TooLarge, compare
+from grading.own_grader import COLUMN, accepts
 from pipeline.prompts import (
     ANSWER_CLOSE,
     ANSWER_OPEN,
@@ -46,6 +48,16 @@ TRICKS = {
     "a list of numbers, no box": "{closed}1, 2, 3, 4, 5, 6, 7, 8, 9, {wrong}, {gold}",
     "gold denied": "{closed}The answer is not {gold}.",
 }
+
+# Those that a grader of the user's own must refuse, too. The others test how ours reads boxes and
+# mathematics; such a grader may read its texts in another way.
+GENERAL_TRICKS = (
+    "a wrong answer",
+    "nothing at all",
+    "empty box",
+    "gold in the thought only",
+    "thought never closed",
+)
 
 # How reasoning models end when no form is asked for. Each is correct, and must be read.
 ENDINGS = {
@@ -111,8 +123,29 @@ def wrong_answers(all_golds: Sequence[Sequence[str]]) -> list[str]:
     """
     found = []
     for place, golds in enumerate(all_golds):
-        later = [all_golds[(place + i) % len(all_golds)][0] for i in range(1, MAX_TRIES)]
+        later = later_golds(all_golds, place)
         form = _OPTION if _OPTION.fullmatch(golds[0]) else _NUMBER
         tried = dict.fromkeys(answer for answer in [*later, *SPARE] if form.fullmatch(answer))
         found.append(next((a for a in tried if is_certainly_other(a, golds)), f"{golds[0]} + 1"))
+    return found
+
+
+def later_golds(all_golds: Sequence[Sequence[str]], place: int) -> list[str]:
+    """The first golds of the problems that follow one, from the end on from the start."""
+    return [all_golds[(place + i) % len(all_golds)][0] for i in range(1, MAX_TRIES)]
+
+
+def own_wrong_answers(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The same for rows of the user's own grader: another gold that it refuses here.
+
+    Any other gold where it refuses none: a grader that accepts everything is to be found out.
+    """
+    all_golds = [row["answers"] for row in rows]
+    found = []
+    for place, row in enumerate(rows):
+        tried = dict.fromkeys([*later_golds(all_golds, place), *SPARE])
+        others = [answer for answer in tried if answer not in row["answers"]]
+        how = row["answers"], row["answer_form"]
+        refused = (one for one in others if not accepts(row[COLUMN], one, *how))
+        found.append(next(refused, others[0]))
     return found

@@ -15,22 +15,23 @@ from typing import Any
 
 from data_prep.build.filters import CHOICE_SOURCES
 from data_prep.sampling.store import Completion, Settings
-from data_prep.schema import question_of
+from data_prep.schema import grader_files, question_of
 from data_prep.sources.base import stated_answers
 from eval.audit import cases as audit_cases
-from eval.audit.cases import ENDINGS, TRICKS
+from eval.audit.cases import ENDINGS, GENERAL_TRICKS, TRICKS
 from eval.audit.inputs import NO_LIMIT, Recipe, collect_sets, load_recipe
 from eval.audit.parsers import parse_officially, run_scripted
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import load_think_tasks, render_prompts
 from grading.equivalence.compare import is_same_value
 from grading.grade import grade_rollouts
+from grading.own_grader import COLUMN, accepts
 from pipeline import manifest
 from pipeline.console import quiet_evaluation
 from pipeline.memory import memory_fault
+from pipeline.own_code import own_files
 from pipeline.prompts import prefills_think, render_completion
 from stages.arguments import GRADED
-from stages.own_code import own_files
 
 LOOSE = "loose_think_format_reward"
 FORMATS = ("think_format_reward", LOOSE)
@@ -60,6 +61,7 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         audit.notes += find_notes(args, recipe, settings, sets, skipped)
     yamls = sorted(Path(args.recipe).glob("*.yaml"))
     files = [*recipe.files.values(), settings.test_file, settings.transfer_file]
+    files += grader_files(row for rows in sets.values() for row in rows)
     if recipe.grpo:
         files += own_files([name for name, _ in recipe.rewards])
     inputs = [*yamls, *(file for file in files if file and Path(file).is_file())]
@@ -132,6 +134,15 @@ class Cases:
     golds: list[str]
     tricks: list[list[str]]  # of the first rows, one completion for each of `TRICKS`
 
+    @property
+    def own_grader(self) -> str | None:
+        """The name of the user's own grader that judges them."""
+        return self.rows[0].get(COLUMN)
+
+    def applies(self, trick: str) -> bool:
+        """Whether an exploit must earn nothing here: a grader of the user's own may be laxer."""
+        return self.own_grader is None or trick in GENERAL_TRICKS
+
 
 class Audit:
     """The findings so far; see `audit_recipe`."""
@@ -144,6 +155,7 @@ class Audit:
         self.tricks = {name: dict.fromkeys(counts, 0) for name in TRICKS}
         self.failures: list[dict] = []
         self.notes: list[str] = []
+        self._accepted: dict[str, int] = {}  # by exploit that does not apply, of one set
 
     def check_set(self, name: str, rows: list[dict]) -> None:
         prompts = render_prompts(rows, self._recipe.tokenizer)
@@ -153,12 +165,16 @@ class Audit:
             for row in rows
         ]
         some = rows[: self._args.num_tricked]
-        wrong = audit_cases.wrong_answers([row["answers"] for row in some])
+        if rows[0].get(COLUMN):
+            wrong = audit_cases.own_wrong_answers(some)
+        else:
+            wrong = audit_cases.wrong_answers([row["answers"] for row in some])
         tricks = []
         for row, prompt, answer in zip(some, prompts, wrong, strict=False):
             texts = audit_cases.trick_completions(row["answers"], row["answer_form"], answer)
             tricks.append([render_completion(text, prompt) for text in texts])
         cases = Cases(name, rows, prompts, _render(golds, prompts), tricks)
+        self._accepted = dict.fromkeys(TRICKS, 0)
         rates = {
             "question": self._check_question(cases),
             "template": self._check_template(cases),
@@ -166,9 +182,20 @@ class Audit:
             "task": self._check_task(cases),
         }
         official = self._ask_official(cases)
+        if cases.own_grader:
+            self._note_own_grader(cases)
         occurs = sum(row["answers"][0] in question_of(row) for row in rows)
         self.sets[name] = {"num_rows": len(rows), "rates": rates, "official": official}
         self.sets[name]["num_gold_in_question"] = occurs
+
+    def _note_own_grader(self, cases: Cases) -> None:
+        """Say which cases do not apply to a grader of the user's own, and which it accepts."""
+        left_out = [trick for trick in TRICKS if not cases.applies(trick)]
+        shown = [f"{one!r} (accepted {self._accepted[one]:,} times)" for one in left_out]
+        self.notes.append(
+            f"{cases.name}: {cases.own_grader} decides, so the harness's parsers and the "
+            f"exploits of our own grader's rules do not apply: {', '.join(shown)}"
+        )
 
     def _rate(self, cases: Cases, check: str, found: list[str]) -> float:
         """The share of rows without a fault; the first faults are kept."""
@@ -185,7 +212,7 @@ class Audit:
         found = []
         for row in cases.rows:
             stated = stated_answers(question_of(row))
-            shown = [one for one in stated if any(is_same_value(one, g) for g in row["answers"])]
+            shown = [one for one in stated if is_answer(one, row)]
             found.append(f"the question states its answer: {shown[0]!r}" if shown else "")
         return self._rate(cases, "question", found)
 
@@ -262,7 +289,7 @@ class Audit:
             sums = {
                 trick: total(values, place)
                 for trick, (written, values) in others.items()
-                if not written[place].cut_off
+                if not written[place].cut_off and cases.applies(trick)
             }
             margin = MARGIN * (max(gold, *sums.values()) - min(gold, *sums.values()))
             for trick, value in sums.items():
@@ -321,6 +348,9 @@ class Audit:
             if not text.cut_off
         ]
         won = [(row, text) for row, text, is_rewarded in tried if is_rewarded]
+        if not cases.applies(trick):
+            self._accepted[trick] += len(won)
+            return
         self.tricks[trick]["num_rows"] += len(tried)
         self.tricks[trick]["num_paid"] += len(won)
         for row, text in won[:1]:
@@ -354,6 +384,8 @@ class Audit:
     def _ask_official(self, cases: Cases) -> dict[str, dict[str, float]]:
         """The share of an evaluation set's golds that each parser scores, for each ending."""
         # The official tasks on options compare them and read no text.
+        if cases.own_grader:
+            return {}
         if cases.name not in self._settings.tasks or cases.rows[0]["source"] in CHOICE_SOURCES:
             return {}
         rows = cases.rows[: self._args.num_parsed]
@@ -378,6 +410,13 @@ class Audit:
                     f"{rows[unscored[0]]['id']}"
                 )
         return found
+
+
+def is_answer(text: str, row: dict) -> bool:
+    """Whether a text equals a gold of a row, for the grader that judges it."""
+    if row.get(COLUMN):
+        return accepts(row[COLUMN], text, row["answers"], row["answer_form"])
+    return any(is_same_value(text, gold) for gold in row["answers"])
 
 
 def _first_difference(one: str, other: str) -> int:

@@ -12,9 +12,10 @@ from typing import Any
 
 from data_prep.sampling.hf import cut_at, eos_token_ids
 from data_prep.sampling.store import Completion, Settings
-from data_prep.schema import check_row, read_problems
+from data_prep.schema import check_row, read_problems, take_grader
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import OWN, read_problem_rows
+from grading.own_grader import COLUMN
 from pipeline.checkpoints import base_and_adapter, load_template, load_tokenizer
 from pipeline.console import quiet
 from pipeline.errors import UserError
@@ -171,6 +172,8 @@ def _sft_rows(path: str) -> list[dict]:
     """The rows of an SFT file in the shape of the others; raises `UserError` on a bad one."""
     rows = []
     for where, row in read_rows(path):
-        check_row(row, ("prompt", "completion", "answers", "answer_form"), where)
+        check_row(row, ("prompt", "completion", "answers", "answer_form"), where, (COLUMN,))
+        if row.get(COLUMN):
+            take_grader(row[COLUMN], where, path)
         rows.append(row | {"id": row.get("id", where)})
     return rows

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from statistics import NormalDist
 
 from grading.equivalence.compare import is_same_value
+from grading.own_grader import COLUMN
 from pipeline.prompts import THINK_CLOSE, THINK_OPEN
 
 # "right": the parser in use counts it. "unread": the correct answer follows a closed thought, but
@@ -88,7 +89,9 @@ def majority_at_k(records: Sequence[dict]) -> float:
         return 0.0
     if len(wrong) < right:
         return 1.0
-    sizes = _class_sizes(wrong)
+    # Answers of other kinds than ours: the texts, as nothing else says which of them are equal.
+    has_own_grader = any(record.get(COLUMN) for record in records)
+    sizes = list(Counter(wrong).values()) if has_own_grader else _class_sizes(wrong)
     most = max(sizes)
     if right == most:
         return 1.0 / (1 + sizes.count(right))

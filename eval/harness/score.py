@@ -18,6 +18,7 @@ from data_prep.sources.registry import BUILDERS
 from eval.harness.metrics import greedy_metrics, mean_interval, outcome, sampled_metrics
 from grading.extract import is_well_formed
 from grading.grade import grade_leniently, grade_rollouts
+from grading.own_grader import COLUMN
 from pipeline.errors import UserError
 from pipeline.manifest import encodable, open_whole
 from pipeline.prompts import THINK_OPEN, prefills_think
@@ -60,14 +61,19 @@ def grade_completions(
     answer_form: str,
     question: str | None,
     final_number: bool,
+    own_grader: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Grade the completions of one problem, a record for each; any of `golds` may match."""
+    """Grade the completions of one problem, a record for each; any of `golds` may match.
+
+    `own_grader`: the user's own, whose verdicts have no lenient reading beside them.
+    """
     texts = [str(completion) for completion in completions]
     num, think_prefilled = len(texts), prefills_think(prompt)
     form = {"think_prefilled": think_prefilled, "final_number": final_number}
     asked = [question or ""] * num
-    grades = grade_rollouts(texts, [golds] * num, [answer_form] * num, asked, **form)
-    failed = [at for at, grade in enumerate(grades) if grade.verdict != "right"]
+    columns = [golds] * num, [answer_form] * num, asked, [own_grader] * num
+    grades = grade_rollouts(texts, *columns, **form)
+    failed = [at for at, grade in enumerate(grades) if grade.verdict != "right" and not own_grader]
     readings = grade_leniently([texts[at] for at in failed], [golds] * len(failed))
     lenient = dict(zip(failed, readings, strict=True))
     return [
@@ -78,7 +84,8 @@ def grade_completions(
             "well_formed": is_well_formed(text, answer_form=answer_form, **form),
             "cut_off": completion.cut_off,
             "num_tokens": completion.num_tokens,
-            "lenient": lenient.get(at, "right"),
+            "lenient": lenient.get(at, "right" if grade.verdict == "right" else None),
+            COLUMN: own_grader,
         }
         for at, (text, grade, completion) in enumerate(zip(texts, grades, completions, strict=True))
     ]
@@ -93,7 +100,8 @@ def process_completions(
     """
     prompt, golds, form = doc["rendered"], doc["answers"], doc["answer_form"]
     question = doc["question"]
-    records = grade_completions(prompt, results[0], golds, form, question, final_number)
+    how = question, final_number, doc.get(COLUMN)
+    records = grade_completions(prompt, results[0], golds, form, *how)
     for record in records:
         is_right = record["verdict"] == "right"
         record |= {"score": float(is_right), "outcome": outcome(record, is_right=is_right)}

@@ -17,6 +17,7 @@ from typing import Any
 
 from data_prep.decontamination.benchmarks import BENCHMARKS, find_benchmark_file, load_benchmark
 from data_prep.schema import grpo_row, read_problems
+from grading.own_grader import COLUMN
 from grading.pool import GradingPool
 from pipeline import strict_yaml
 from pipeline.checkpoints import load_tokenizer
@@ -58,10 +59,15 @@ def read_official_metadata(task: str) -> dict[str, dict[str, Any]]:
 def read_own(key: str, test_file: str) -> list[dict]:
     """Rows of one of the recipe's own test files, named by `key`, with exactly `COLUMNS`.
 
+    And with the name of the user's own grader, where they need it.
+
     Raises:
         UserError: no rows, an id that occurs twice, or a value of a kind that no result can hold.
     """
-    rows = [{key: row.get(key) for key in COLUMNS} for row in read_problems(test_file, COLUMNS)]
+    rows = [
+        {key: row.get(key) for key in COLUMNS} | ({COLUMN: row[COLUMN]} if row.get(COLUMN) else {})
+        for row in read_problems(test_file, COLUMNS)
+    ]
     if not rows:
         raise UserError(f"{key}: {test_file} has no rows; `make data` builds it")
     seen = set()

@@ -1,8 +1,8 @@
 """Keys that the chosen curriculum would not read, and a curriculum of the user's own."""
 
+from pipeline.own_code import check_own
 from pipeline.settings import PointlessKey, Settings
 from stages.arguments import MODES
-from stages.own_code import check_own
 
 READ_BY = {
     "min_pass_rate": ("offline",),

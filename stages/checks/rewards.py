@@ -1,8 +1,8 @@
 """Rewards: weights, limits of `overlong`, own functions."""
 
 from pipeline.errors import UserError
+from pipeline.own_code import check_own
 from pipeline.settings import Settings
-from stages.own_code import check_own
 
 
 def check_rewards(settings: Settings) -> None:

@@ -25,7 +25,8 @@ import numpy as np
 
 from data_prep.sampling.problems import load_pass_counts
 from pipeline.errors import UserError
-from stages.own_code import blamed, load_own
+from pipeline.own_code import load_own
+from stages.blame import blamed
 
 if TYPE_CHECKING:
     from stages.arguments import GrpoArguments

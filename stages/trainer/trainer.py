@@ -20,6 +20,7 @@ from packaging.version import Version
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
+from grading.own_grader import COLUMN
 from pipeline import generation
 from pipeline.console import say
 from pipeline.errors import UserError
@@ -281,6 +282,7 @@ class MathGRPOTrainer(GRPOTrainer):
                 completions,
                 [row["answers"] for row in inputs],
                 [row["answer_form"] for row in inputs],
+                own_grader=[row.get(COLUMN) for row in inputs],
                 log_metric=lambda name, value: None,  # where no reward has asked, none is logged
                 log_extra=lambda name, values: None,
             )

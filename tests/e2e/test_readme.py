@@ -83,5 +83,5 @@ def test_data_and_a_reward_are_added_without_an_edit_of_the_package(clone):
     (clone.folder / "brevity.py").write_text(source)
     (name,) = re.findall(r"\w+:\w+", blocks(ADD)[-1])
     given = f"load_own({name!r}, 'reward_funcs')(completions=[[{{'content': 'a\\nb'}}]])"
-    line = f"from stages.own_code import load_own; assert {given} == [-0.1]"
+    line = f"from pipeline.own_code import load_own; assert {given} == [-0.1]"
     subprocess.run([sys.executable, "-c", line], cwd=clone.folder, check=True)

@@ -17,7 +17,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("errors", "names"),
         ("strict_yaml", "json_files", "paths", "consent", "folders"),
         ("lock", "settings", "manifest"),
-        ("weights", "generation", "transformers4"),
+        ("weights", "generation", "transformers4", "own_code"),
         ("prompts", "checkpoints", "rows", "card"),
         ("variables", "freshness", "commands", "clean", "adapters", "template"),
         ("__main__",),
@@ -26,7 +26,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "data_prep": [("schema",), ("sources", "sampling"), ("decontamination",), ("build",)],
     "stages": [
         ("restarts", "removal"),
-        ("launch", "run_folder", "resuming", "own_code", "trainer.guards"),
+        ("launch", "run_folder", "resuming", "blame", "trainer.guards"),
         ("arguments", "own_reward", "out_of_memory"),
         ("trainer.curriculum", "trainer.rollouts", "trainer.evaluation", "callbacks"),
         ("checks", "adapters", "trial", "sft_rows"),

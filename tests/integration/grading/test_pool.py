@@ -179,7 +179,7 @@ def test_ranks_share_the_cpus(monkeypatch, num_cpus, num_ranks, num_workers):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     if num_ranks:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", num_ranks)
-    assert pool_module._share_of_cpus() == num_workers
+    assert pool_module.share_of_cpus() == num_workers
 
 
 # One worker

@@ -130,7 +130,7 @@ def test_the_first_line_of_a_module_may_fail_too(reward, tmp_path, monkeypatch):
     monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
     (tmp_path / "mine.py").write_text("raise SystemExit(0)")
     with pytest.raises(UserError, match="reward_funcs: mine:score cannot be loaded"):
-        from stages.own_code import load_own
+        from pipeline.own_code import load_own
 
         load_own("mine:score", "reward_funcs")
 
