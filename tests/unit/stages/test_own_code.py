@@ -124,6 +124,20 @@ def test_the_command_line_names_code_and_its_file_is_hashed(check):
     assert reward(completions=[[{"content": "ab"}], [{"content": "abcd"}]]) == [1.0, 0.0]
 
 
+def test_a_dotted_name_is_trls_own_style(check, monkeypatch):
+    name = NAME.replace(":", ".")
+    with pytest.raises(UserError, match=r"grpo\.yaml: reward_funcs: .*ALLOW_CODE"):
+        check(f"reward_funcs: [{name}]\n")
+    settings = check("", "--reward_funcs", "correctness_reward", name)
+    assert own_files(settings.reward_funcs) == [Path("my_own_rewards.py")]
+    assert load_own(name, "reward_funcs") is load_own(NAME, "reward_funcs")
+    assert GrpoArguments(train_file="f", reward_funcs=[name]).reward_funcs == [name]
+    with pytest.raises(UserError, match=r"reward_funcs: no_such\.module\.brief cannot be loaded"):
+        check("", "--reward_funcs", "no_such.module.brief")
+    with pytest.raises(ValueError, match="reward_funcs: must be of correctness_reward"):
+        GrpoArguments(train_file="f", reward_funcs=["correctness"])
+
+
 @pytest.mark.parametrize(
     "name", ["no_such_module:brief", "my_own_rewards:none", "my_own_rewards:limit", ":brief", "a:"]
 )

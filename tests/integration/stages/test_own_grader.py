@@ -1,0 +1,211 @@
+"""A grader of the user's own in every stage that judges completions, with a model of noise."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from eval.audit import __main__ as audit
+from grading import own_grader
+from pipeline.errors import UserError
+from pipeline.manifest import sha256
+from stages import difficulty, distill
+from tests.files import read_rows
+from tests.integration.harness import eval_runs
+from tests.own_graders import SOURCES, write_task
+from tests.unit.build.helpers import run
+
+pytestmark = pytest.mark.integration
+NAME = "code_grader:is_correct"
+# Besides the golds, half of the noise is correct, so that rewards have something to tell apart.
+LENIENT = f"""
+{SOURCES["code"]}
+is_gold = is_correct
+
+def is_correct(text, answers):
+    return bool(is_gold(text, answers)) or "<answer>" not in text and len(text) % 2 == 0
+"""
+# Gives a verdict on what has the form, as golds have, and fails on what the model writes.
+FAULTY = """
+import os, time
+
+def is_correct(text, answers):
+    if "<answer>" in text:
+        return answers[0] in text
+    FAULT
+"""
+SAMPLING = {"num_samples": 4, "max_new_tokens": 12, "dtype": "float32", "seed": 0}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working folder with data that were built with the lenient grader."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    monkeypatch.delenv("FORCE", raising=False)
+    own_grader._pool.cache_clear()
+    yield tmp_path
+    own_grader._pool.cache_clear()
+
+
+@pytest.fixture
+def build(folder, monkeypatch):
+    def build(source):
+        lists = write_task(folder, "code", sft=range(4), grpo=range(12, 24), test=range(30, 34))
+        use(source)
+        run(folder, lists | {"answer_form": "tags", "grader": NAME})
+        return folder / "run/data"
+
+    def use(source):
+        """Put another source in the place of the module, as a new process finds it."""
+        Path("code_grader.py").write_text(source)
+        monkeypatch.setattr(own_grader, "_taken", {})
+        monkeypatch.delitem(sys.modules, "code_grader", raising=False)
+        own_grader._pool.cache_clear()
+
+    build.use = use
+    return build
+
+
+@pytest.fixture
+def stages(folder, tiny_model_dir, run_stage, monkeypatch):
+    """`{stage: a function that runs it in this process and returns its folder}`."""
+    data = folder / "run/data"
+
+    def sample(module, name, **keys):
+        values = {"model_name_or_path": tiny_model_dir, "output_dir": folder / name}
+        values |= SAMPLING | {"problems_file": data / "grpo_train.jsonl"} | keys
+        flags = [str(part) for key, value in values.items() for part in (f"--{key}", value)]
+        monkeypatch.setattr(sys, "argv", [name, *flags])
+        module.main()
+        return folder / name
+
+    def train():
+        funcs = ["correctness_reward", "soft_length_penalty"]
+        return run_stage(
+            "grpo", train_file=str(data / "grpo_train.jsonl"), reward_funcs=funcs, max_steps=1,
+            reward_weights=[1.0, 0.1], eval_strategy="steps", eval_steps=1, eval_problems=4,
+            num_generations_eval=2, per_device_eval_batch_size=4,
+        )  # fmt: skip
+
+    def evaluate():
+        test = data / "test.jsonl"
+        eval_runs.evaluate(folder, f"tiny={tiny_model_dir}", tasks="held_out", test_file=test)
+        return folder / "eval"
+
+    return {
+        "difficulty": lambda: sample(difficulty, "difficulty"),
+        "distill": lambda: sample(distill, "distill", keep=2),
+        "grpo": train,
+        "eval": evaluate,
+    }
+
+
+def test_every_stage_asks_it(folder, build, stages):
+    data = build(LENIENT)
+    assert len(read_rows(data / "grpo_train.jsonl")) == 12
+    made = {}
+    for stage, start in stages.items():
+        made[stage] = json.loads((start() / "manifest.json").read_text())
+        assert made[stage]["inputs"]["code_grader.py"] == sha256("code_grader.py"), stage
+    for stage in ("difficulty", "distill"):
+        assert {*made[stage]["counts"]["verdicts"]} == {"right", "wrong"}
+    history = json.loads(Path("grpo/trainer_state.json").read_text())["log_history"]
+    log = {key: value for entry in history for key, value in entry.items()}
+    assert 0 < log["rollout/correctness"] < 1 and 0 < log["eval_avg@2"] < 1
+    rows = eval_runs.read_rows(folder / "eval/tiny")
+    for row in rows:
+        assert row["verdict"] == ("right" if len(row["completion"]) % 2 == 0 else "wrong")
+        assert row["score"] == (row["verdict"] == "right") and row["outcome"] != "no answer"
+
+
+def test_a_trace_keeps_its_grader_and_the_gold_that_was_found(build):
+    build(SOURCES["code"])
+    own_grader.take(NAME)
+    row = {"id": "a", "question": "?", "answers": ["[1]", "(1, 2)"], "own_grader": NAME}
+    row |= {"own_form": "tags", "own_prompt": [{"role": "user", "content": "?"}]}
+    trace = distill.trace_row(row, 0, "thought", "So <answer>(1,2)</answer>")
+    assert trace["answers"] == ["(1, 2)", "[1]"] and trace["own_grader"] == NAME
+    assert trace["completion"].endswith("<answer>(1, 2)</answer>")
+
+
+FAULTS = {
+    "raises": ("raise ValueError(text)", "raised ValueError"),
+    "hangs": ("time.sleep(99)", "over 2 s"),
+    "no verdict": ("return 0.5", r"returned 0\.5 \(float\)"),
+    "dies": ("os._exit(0)", "ended its process"),
+}
+
+
+@pytest.mark.parametrize(
+    ("stage", "fault"),
+    [
+        *(("difficulty", fault) for fault in FAULTS),
+        *((s, "raises") for s in ("distill", "grpo", "eval")),
+    ],
+)
+def test_a_bad_grader_ends_a_stage_with_one_line(build, stages, monkeypatch, stage, fault):
+    body, line = FAULTS[fault]
+    monkeypatch.setattr(own_grader, "SECONDS", 2.0)
+    build(FAULTY.replace("FAULT", body))
+    with pytest.raises(UserError, match=rf"^grader: {NAME} \(.*code_grader\.py, line .*{line}"):
+        stages[stage]()
+    for name in ("manifest.json", "pass_rates.jsonl", "traces.jsonl", "tiny/scores.json"):
+        assert not Path(stage, name).exists()
+
+
+@pytest.mark.parametrize("stage", ["difficulty", "distill", "grpo", "eval"])
+def test_a_grader_that_changed_since_the_data_is_refused(build, stages, stage):
+    build(LENIENT)
+    build.use(LENIENT + "# changed\n")
+    with pytest.raises(UserError, match=rf"^grader: {NAME} \(code_grader\.py\) has .*make data"):
+        stages[stage]()
+    assert not Path(stage, "manifest.json").exists()
+
+
+def write_recipe(folder, model):
+    """A recipe for the audit, of the data in `folder/run`."""
+    (folder / "recipe").mkdir()
+    common = {"use_cpu": True, "bf16": False, "model_name_or_path": str(model)}
+    for stage, values in {
+        "sft": common | {"train_file": "{run}/data/sft_train.jsonl", "output_dir": "{run}/sft"},
+        "grpo": common | {
+            "train_file": "{run}/data/grpo_train.jsonl", "output_dir": "{run}/grpo",
+            "max_completion_length": 256,
+        },
+        "eval": {
+            "checkpoints": [f"tiny={model}"], "test_file": "{run}/data/test.jsonl",
+            "output_dir": "{run}/eval", "report_dir": "{run}/report", "max_new_tokens": 256,
+        },
+    }.items():  # fmt: skip
+        (folder / f"recipe/{stage}.yaml").write_text(json.dumps(values))
+
+
+def test_the_audit_asks_it_and_says_what_does_not_apply(folder, build, tiny_model_dir, monkeypatch):
+    build(SOURCES["code"])
+    write_recipe(folder, tiny_model_dir)
+    argv = ["eval.audit", "--recipe", "recipe", "--run", "run", "--num_tricked", "3"]
+    monkeypatch.setattr(sys, "argv", argv)
+    audit.main()
+    report = json.loads(Path("run/audit/audit.json").read_text())
+    assert report["passes"] and {*report["sets"]} == {"sft_train", "grpo_train", "held_out"}
+    for found in report["sets"].values():
+        assert found["rates"]["reward"] == 1.0 and found["official"] == {}
+    assert report["tricks"]["a wrong answer"]["num_rows"] > 0
+    assert report["tricks"]["gold denied"]["num_rows"] == 0
+    (note,) = [one for one in report["notes"] if one.startswith("held_out: ")]
+    assert NAME in note and "'gold denied'" in note and "'a wrong answer'" not in note
+    made = json.loads(Path("run/audit/manifest.json").read_text())
+    assert made["inputs"]["code_grader.py"] == sha256("code_grader.py")
+
+
+def test_one_that_accepts_everything_fails_the_audit(folder, build, tiny_model_dir, monkeypatch):
+    build("def is_correct(text, answers):\n    return True\n")
+    write_recipe(folder, tiny_model_dir)
+    argv = ["eval.audit", "--recipe", "recipe", "--run", "run", "--num_tricked", "3"]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(UserError, match="'a wrong answer' is rewarded"):
+        audit.main()
+    assert not Path("run/audit/manifest.json").exists()

@@ -1,0 +1,188 @@
+"""A grader of the user's own: what it is given, what counts as its verdict, and how it fails."""
+
+import sys
+
+import pytest
+
+from data_prep.schema import read_problems
+from grading import own_grader
+from grading.grade import grade_rollouts
+from grading.own_grader import judge, text_behind_thought
+from pipeline import manifest
+from pipeline.errors import UserError
+from tests.files import write_rows
+
+SOURCE = """
+import os
+import sys
+import time
+
+import numpy as np
+
+def echo(text, answers):
+    return text == answers[0]
+def by_numpy(text, answers):
+    return np.bool_("4" in text)
+def raises(text, answers):
+    raise KeyError(text)
+def exits(text, answers):
+    sys.exit(0)
+def nothing(text, answers):
+    return None
+def number(text, answers):
+    return 1
+def word(text, answers):
+    return "yes"
+async def late(text, answers):
+    return True
+def one_argument(text):
+    return True
+def dies(text, answers):
+    os._exit(0)
+def hangs(text, answers):
+    time.sleep(60)
+def spins(text, answers):
+    return 9 ** 9 ** 9 > 0
+"""
+THOUGHT = "<think>\na\n</think>"
+# Function: the line that the error names, and what it says.
+FAULTS = {
+    "raises": (13, "raised KeyError: 'a'"),
+    "exits": (15, "raised SystemExit: 0"),
+    "nothing": (16, "returned None (NoneType), not True or False"),
+    "number": (18, "returned 1 (int)"),
+    "word": (20, "returned 'yes' (str)"),
+    "late": (22, "(coroutine)"),
+    "one_argument": (24, "raised TypeError"),
+    "dies": (26, "ended its process"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The working folder with the module `graders`, whose functions may be called."""
+    folder = tmp_path_factory.mktemp("graders")
+    (folder / "graders.py").write_text(SOURCE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])
+        own_grader._pool.cache_clear()
+        yield folder
+    own_grader._pool.cache_clear()
+    sys.modules.pop("graders", None)
+
+
+@pytest.fixture
+def call(folder):
+    def call(name, text="a", answers=("a",)):
+        own_grader.take(f"graders:{name}")
+        ((is_correct, _),) = judge([(f"graders:{name}", text, list(answers))])
+        return is_correct
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("completion", "prefilled", "text"),
+    [
+        (f"{THOUGHT}\n\n{{}}", False, "\n\n{}"),
+        ("no thought", False, "no thought"),
+        ("no thought", None, "no thought"),
+        (f"{THOUGHT}{THOUGHT}b", False, "b"),
+        ("a</think>b", True, "b"),
+        ("a", True, None),
+        ("<think>a", False, None),
+        (f"{THOUGHT}<think>a", None, None),
+    ],
+)
+def test_the_text_is_what_follows_the_thought(completion, prefilled, text):
+    assert text_behind_thought(completion, prefilled) == text
+
+
+def test_its_verdicts_are_the_grades(folder):
+    own_grader.take("graders:echo")
+    texts = [f"{THOUGHT}#", "<think>#", "4", f"{THOUGHT}\\boxed{{4}}", f"{THOUGHT}\\boxed{{5}}"]
+    golds = [["#"], ["#"], ["5", "4"], ["4"], ["4"]]
+    graders = ["graders:echo"] * 3 + [None] * 2
+    grades = grade_rollouts(texts, golds, ["box"] * 5, None, graders, think_prefilled=False)
+    assert [one.verdict for one in grades] == ["right", "unclosed_think", "wrong", "right", "wrong"]
+    assert [one.prediction for one in grades] == ["#", None, "4", "4", "5"]
+
+
+def test_a_bool_of_numpy_is_a_verdict(call):
+    assert call("by_numpy", "4") is True and call("by_numpy", "5") is False
+
+
+def test_dotted_names_are_trls(folder):
+    own_grader.take("graders.echo")
+    assert judge([("graders.echo", "é\ud800", ["é\ud800"])])[0][0] is True
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_one_line_with_function_file_and_line(call, folder, name):
+    line, what = FAULTS[name]
+    with pytest.raises(UserError) as found:
+        call(name)
+    message = str(found.value)
+    assert message.startswith(f"grader: graders:{name} ({folder}/graders.py, line {line}) ")
+    assert what in message and "\n" not in message and found.value.exit_code == 2
+    assert call("echo")  # the next one is not hurt
+
+
+@pytest.mark.parametrize("name", ["hangs", "spins"])
+def test_one_that_hangs_is_stopped(call, monkeypatch, capfd, name):
+    monkeypatch.setattr(own_grader, "SECONDS", 0.5)
+    own_grader._pool.cache_clear()
+    with pytest.raises(UserError, match=rf"graders:{name} .*graders\.py, line .*over 0\.5 s"):
+        call(name)
+    own_grader._pool.cache_clear()
+    assert capfd.readouterr().err == ""
+
+
+def test_only_what_was_taken_up_is_called(folder):
+    with pytest.raises(UserError, match="own_grader: os:system"):
+        grade_rollouts(["true"], [[]], ["box"], None, ["os:system"], think_prefilled=False)
+
+
+@pytest.mark.parametrize("name", ["echo", "graders:none", "no_such.echo", "graders:os"])
+def test_what_is_no_function_is_refused(folder, name):
+    with pytest.raises(UserError, match=r"^grader: "):
+        own_grader.take(name)
+
+
+# Rows that name it
+
+
+@pytest.fixture
+def problems(folder, tmp_path, monkeypatch):
+    """A file of a build with one problem; returns its path."""
+    row = {"id": "p", "prompt": [{"role": "user", "content": "?"}], "answers": ["{not: maths"]}
+    row |= {"answer_form": "tags", "own_grader": "graders:echo"}
+    path = tmp_path / "grpo_train.jsonl"
+    write_rows(path, [row])
+    inputs = manifest.hash_inputs([folder / "graders.py"])
+    manifest.write(tmp_path, "data", {}, inputs, {}, 0.0, [path.name])
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    monkeypatch.delenv("FORCE", raising=False)
+    return path
+
+
+def test_rows_name_the_grader_and_their_golds_are_not_parsed(problems):
+    assert [row["own_grader"] for row in read_problems(str(problems))] == ["graders:echo"]
+
+
+def test_rows_are_a_file_too(problems, monkeypatch):
+    monkeypatch.delenv("ALLOW_CODE")
+    with pytest.raises(UserError, match=r"own_grader: graders:echo is code .*ALLOW_CODE=1"):
+        list(read_problems(str(problems)))
+
+
+def test_another_version_than_that_of_the_data_is_refused(problems, folder, monkeypatch):
+    (folder / "graders.py").write_text(SOURCE + "# changed\n")
+    try:
+        with pytest.raises(UserError, match=r"graders\.py\) has changed .*`make data`.*FORCE"):
+            list(read_problems(str(problems)))
+        monkeypatch.setenv("FORCE", "1")
+        assert len(list(read_problems(str(problems)))) == 1
+    finally:
+        (folder / "graders.py").write_text(SOURCE)
