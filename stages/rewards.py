@@ -63,8 +63,8 @@ class BatchGrader:
         """One of `VERDICTS` for each completion."""
         if completions is not self._batch:  # TRL hands the same list to every function
             texts = [completion[-1]["content"] for completion in completions]
-            columns = texts, answers, answer_form, question, own_grader
-            grades = grade_rollouts(*columns, **self._form)
+            columns = texts, answers, answer_form, question
+            grades = grade_rollouts(*columns, own_graders=own_grader, **self._form)
             self._batch, self._verdicts = completions, [grade.verdict for grade in grades]
             shares = {name: self._verdicts.count(name) / len(texts) for name in VERDICTS}
             # Zeros too: TRL takes the mean over the processes that logged the name.

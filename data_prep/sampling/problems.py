@@ -60,7 +60,7 @@ class SampledSet:
                 [row["answers"] for row, _ in each],
                 [row["answer_form"] for row, _ in each],
                 [question_of(row) for row, _ in each],
-                [row.get(COLUMN) for row, _ in each],
+                own_graders=[row.get(COLUMN) for row, _ in each],
                 think_prefilled=self.think_prefilled,
                 final_number=self.args.final_number,
             )

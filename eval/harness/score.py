@@ -71,8 +71,8 @@ def grade_completions(
     num, think_prefilled = len(texts), prefills_think(prompt)
     form = {"think_prefilled": think_prefilled, "final_number": final_number}
     asked = [question or ""] * num
-    columns = [golds] * num, [answer_form] * num, asked, [own_grader] * num
-    grades = grade_rollouts(texts, *columns, **form)
+    columns = texts, [golds] * num, [answer_form] * num, asked
+    grades = grade_rollouts(*columns, own_graders=[own_grader] * num, **form)
     failed = [at for at, grade in enumerate(grades) if grade.verdict != "right" and not own_grader]
     readings = grade_leniently([texts[at] for at in failed], [golds] * len(failed))
     lenient = dict(zip(failed, readings, strict=True))

@@ -25,8 +25,9 @@ def checksum(text):
     return zlib.crc32(text.encode()) % 2
 
 
-def grade_rollouts(completions, golds, forms, questions, *, think_prefilled, final_number):
-    assert final_number and not think_prefilled and {*forms} == {"box"}
+def grade_rollouts(completions, golds, forms, questions, *, own_graders, **flags):
+    assert not any(own_graders) and flags == {"think_prefilled": False, "final_number": True}
+    assert {*forms} == {"box"}
     rows = zip(completions, golds, strict=True)
     is_right = [not checksum(gold) and checksum(text) for text, (gold,) in rows]
     return [Grade("right" if right else "wrong", None) for right in is_right]

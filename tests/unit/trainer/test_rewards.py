@@ -90,7 +90,8 @@ def graded(monkeypatch, *verdicts):
     """Let the grader say this; returns the list that counts its calls."""
     calls = []
 
-    def grade_rollouts(completions, golds, forms, questions, **form):
+    def grade_rollouts(completions, golds, forms, questions, *, own_graders, **form):
+        assert own_graders is None
         calls.append(form)
         return [Grade(verdict, None) for verdict in verdicts]
 
