@@ -135,7 +135,8 @@ def test_the_data_of_each_task(tmp_path):
     for name in ("gsm8k/train.jsonl", "gsm8k/test.jsonl", "math/math500_test.jsonl"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
-    (tmp_path / "test.jsonl").write_text("own")
+    own = {"id": "a", "prompt": [{"role": "user", "content": "?"}], "answers": ["1"]}
+    (tmp_path / "test.jsonl").write_text(json.dumps(own | {"answer_form": "box"}) + "\n")
     settings = {"tasks": ["held_out", "gsm8k", "math500"], "official": ["gsm8k"]}
     settings |= {"test_file": f"{tmp_path}/test.jsonl"}
     local = run.hash_data(arguments(**settings, data_root=str(tmp_path)))
