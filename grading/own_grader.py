@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from grading.pool import GradingPool, share_of_cpus
+from grading.pool import GradingPool, Outcome, share_of_cpus
 from pipeline.errors import UserError
 from pipeline.own_code import is_own, load_own, place_of
 from pipeline.prompts import THINK_CLOSE, THINK_OPEN, write_answer
@@ -48,24 +48,28 @@ def judge(cases: Sequence[Case]) -> list[tuple[bool, float]]:
     for name in {name for name, *_ in cases} - _taken.keys():
         raise UserError(f"{COLUMN}: {name} was not loaded; read the rows with read_problems")
     found: list[tuple[bool, float]] = []
-    num_workers = _share() if cases else 1
+    num_workers = _share()
     # A few at a time: the first fault ends the stage, and a hang takes its whole limit.
     for start in range(0, len(cases), num_workers):
         some = cases[start : start + num_workers]
         for (name, *_), outcome in zip(some, _pool().map(some), strict=True):
-            place = place_of(TypeError(), _taken[name])[0]
-            if outcome.status == "ok":
-                value, fault, where = outcome.value
-                if fault is None:
-                    found.append((value, outcome.seconds))
-                    continue
-                place = where or place
-            elif outcome.status == "timeout":
-                fault = f"was stopped: {outcome.error}; let it end by itself"
-            else:
-                fault = f"ended its process: {outcome.error}"
-            raise UserError(f"{KEY}: {name} ({place}) {fault}")
+            found.append((verdict_of(name, outcome), outcome.seconds))
     return found
+
+
+def verdict_of(name: str, outcome: Outcome) -> bool:
+    """The verdict of one call; raises `UserError` with function, file and line without one."""
+    fault, place = outcome.error, None
+    if outcome.status == "ok":
+        value, fault, place = outcome.value
+        if fault is None:
+            return value
+    elif outcome.status == "timeout":
+        fault = f"was stopped: {outcome.error}; let it end by itself"
+    else:
+        fault = f"ended its process: {outcome.error}"
+    place = place or place_of(TypeError(), _taken[name])[0]  # where the function begins
+    raise UserError(f"{KEY}: {name} ({place}) {fault}")
 
 
 def accepts(name: str, answer: str, answers: Sequence[str], answer_form: str) -> bool:
