@@ -5,10 +5,10 @@ rows of P prompt tokens, padded on the left, and C completion tokens, padded on 
 as long as the longest of the generation batch. Here each row is cut down to its own tokens. Rows of
 similar length go through the model together, in passes of at most `update_tokens` tokens, before
 the one backward pass. They lie end to end, with FlashAttention or `rows_apart`; with any other
-attention they are padded to the longest of their pass. Rows without a gradient run under no_grad. The results are put back where TRL
-expects them. Loss and gradient equal TRL's up to rounding. Positions start at each row's first
-token, as in generation. TRL counts the padding before it, too; this is the same only for models
-with relative positions (RoPE).
+attention they are padded to the longest of their pass. Rows without a gradient run under no_grad.
+The results are put back where TRL expects them. Loss and gradient equal TRL's up to rounding.
+Positions start at each row's first token, as in generation. TRL counts the padding before it, too;
+this is the same only for models with relative positions (RoPE).
 
 **Minibatch early-stop** (`max_mean_ratio`, docs/grpo.md). The mean importance ratio of a
 minibatch's completion tokens, over all processes, may exceed the limit or be infinite. Then its
