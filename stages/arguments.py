@@ -91,8 +91,8 @@ class GrpoArguments(_GuardKeys):
     stochastic_rounding: bool = setting(False, _ROUNDING)
     update_tokens: int | None = setting(
         None,
-        "most tokens in one forward pass of the update, rows end to end without padding (padded, "
-        "where the attention needs it). Unset: TRL's way, all rows padded to the longest",
+        "most tokens in one forward pass of the update, without padding; unset: TRL's way, all "
+        "rows padded to the longest",
     )
 
     # Which problems are used, and how a group becomes a gradient.
