@@ -21,7 +21,15 @@ from typing import Any
 from data_prep.build.recipe import LANGUAGES, TRAINING, Source, shares_of
 from data_prep.decontamination.index import Match
 from data_prep.schema import Problem
-from data_prep.sources.base import Drop, is_option, is_sentinel, stated_answers, without_commands
+from data_prep.sources.base import (
+    MAX_STATED,
+    Drop,
+    is_option,
+    is_sentinel,
+    stated_answers,
+    without_commands,
+)
+from data_prep.sources.generic import MARK
 from grading.boxes import find_boxes
 from grading.equivalence.compare import is_parseable, is_same_value, read
 from grading.equivalence.values import Scalar, Value, Words, variables
@@ -150,7 +158,24 @@ def check_problem(problem: Problem, source: Source, key: str) -> Drop | tuple[st
         return Drop("gold_not_parseable", answers[0][:80])
     if not has_wanted_level(problem.level, source):
         return Drop("level", f"{problem.level}")
+    if key == "sft" and (other := other_answer(problem.solution, readable)):
+        return Drop("solution_disagrees", f"{other[:80]!r}, gold {readable[0][:80]!r}")
     return tuple(readable)
+
+
+def other_answer(solution: str, golds: Sequence[str]) -> str | None:
+    """The answer that a solution boxes or writes after "####", if it is none of the golds.
+
+    SFT would teach to think one answer and write another. None where it says no answer that can be
+    read, or one of its boxes is a gold.
+    """
+    said = find_boxes(solution)[-MAX_STATED:]
+    _, mark, tail = solution.rpartition(MARK)
+    said += [tail.strip().partition("\n")[0]] if mark else []
+    said = [one for one in said if is_parseable(one)]
+    if any(is_same_value(one, gold) for one in said for gold in golds):
+        return None
+    return said[-1] if said else None
 
 
 def check_for_own_grader(

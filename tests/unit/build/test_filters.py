@@ -163,3 +163,22 @@ def test_golds_of_numbers_and_words_that_stay(gold):
 def test_the_grader_reads_every_integer(gold):
     """`check_problem` asks it about other golds only."""
     assert is_readable(gold)
+
+
+@pytest.mark.parametrize(
+    ("solution", "says"),
+    [
+        (r"3 + 4 = 7, so \boxed{7}", None),
+        (r"first \boxed{3}, then \boxed{7.0}", None),
+        ("3 + 4 = 7\n#### 7", None),
+        ("3 + 4 is seven", None),
+        (r"\boxed{}", None),
+        (r"3 + 5 = 8, so \boxed{8}", "8"),
+        ("3 + 5 = 8\n#### 8\nas asked", "8"),
+    ],
+)
+def test_a_solution_with_another_answer_than_its_gold_is_no_lesson(solution, says):
+    problem = Problem("a", "math", "What is 3 + 4?", ("7",), solution)
+    found = check_problem(problem, Source("math"), "sft")
+    assert found == (("7",) if says is None else Drop("solution_disagrees", f"{says!r}, gold '7'"))
+    assert check_problem(problem, Source("math"), "grpo") == ("7",)
