@@ -12,6 +12,7 @@ import torch
 from pipeline.errors import UserError
 from stages.arguments import SFT, SftArguments
 from stages.checks.common import check_rounding
+from stages.trainer.update import RoundingNumbers
 from tests.integration.fork_server import DIED
 from tests.integration.trainer.recorders import tell
 from tests.settings import settings_of
@@ -143,6 +144,9 @@ def test_it_is_refused_without_torchao(monkeypatch):
         check_rounding(settings())
 
 
-def test_weights_that_turn_out_to_be_float32_are_refused(run_stage):
+def test_weights_that_turn_out_to_be_float32_are_refused():
+    """As of a script that loads its model itself; a recipe's `dtype` decides."""
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))])
+    rounding = RoundingNumbers(torch.device("cpu"))
     with pytest.raises(UserError, match=r"the optimizer has torch\.float32"):
-        run_stage("sft", **ROUNDED, model_init_kwargs={"dtype": "float32"})
+        rounding.on_train_begin(None, None, None, optimizer=optimizer)
