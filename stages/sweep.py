@@ -1,6 +1,6 @@
 """A sweep: SFT and GRPO once for every combination of some keys' values, and one table.
 
-    make sweep RECIPE=perplexity SWEEP="learning_rate=8e-8,1e-7,3e-7,5e-7 beta=0.1,0.01,0.001"
+    make sweep RECIPE=perplexity-gsm8k SWEEP="learning_rate=8e-8,1e-7,3e-7,5e-7 beta=0.1,0.01,0.001"
     make sweep SWEEP="sft.learning_rate=1e-3,4e-3 seed=0,1,2"
     make control SEEDS="0 1 2"
 

@@ -9,16 +9,20 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
+from pipeline.console import is_main_process
+
 NAME = "sdpa_by_row"  # as a model's attn_implementation
 LENGTHS = (5, 1, 8)  # of the rows that `keeps_rows_apart` compares
 # Of the last hidden states, relative to their largest. Real models differ by much more where rows
 # see each other.
-TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.05}
+EXACT = 1e-4
+TOLERANCE = {torch.float16: 0.02, torch.bfloat16: 0.05}
 
 
 def lengths_or_mask(
@@ -86,17 +90,20 @@ def use(model: Any) -> bool:
     """Let a model with `sdpa` keep rows apart; whether it does.
 
     A model that has its own ideas of masks, or a state that goes from token to token, is left as it
-    is. So is one under ZeRO-3, whose weights are elsewhere.
+    is. So is one under ZeRO-3, whose weights are elsewhere. The main process decides, as all must
+    make the same passes; others may not have the weights yet.
     """
     if model.config._attn_implementation != "sdpa" or is_deepspeed_zero3_enabled():
         return model.config._attn_implementation == NAME
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, lengths_or_mask)
     model.set_attn_implementation(NAME)
-    if model.config._attn_implementation == NAME and keeps_rows_apart(model):
-        return True
-    model.set_attn_implementation("sdpa")
-    return False
+    is_set = model.config._attn_implementation == NAME
+    is_apart = is_set and is_main_process() and keeps_rows_apart(model)
+    (is_apart,) = broadcast_object_list([is_apart])
+    if not is_apart:
+        model.set_attn_implementation("sdpa")
+    return is_apart
 
 
 @torch.no_grad()
@@ -117,4 +124,4 @@ def keeps_rows_apart(model: Any) -> bool:
     finally:
         model.train(was_training)
     difference = (torch.cat(alone, 1) - together).abs().max()
-    return bool(difference <= TOLERANCE[together.dtype] * together.abs().max())
+    return bool(difference <= TOLERANCE.get(together.dtype, EXACT) * together.abs().max())

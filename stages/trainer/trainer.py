@@ -124,6 +124,9 @@ class MathGRPOTrainer(GRPOTrainer):
         if update_tokens is not None and not is_paged:
             for model in filter(None, (self.model, self.ref_model)):
                 rows_apart.use(_below_adapters(model))
+        if update_tokens is not None and not _is_packed(self.model):
+            attention = _below_adapters(self.model).config._attn_implementation
+            say(f"grpo: update_tokens: with {attention} the rows of a pass are padded")
         self.add_callback(resume.LoadAtStart(self._load_checkpoint))
         self.guard_actions: GuardActions | None = None
         if guards is not None:
@@ -381,11 +384,10 @@ class MathGRPOTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple:
         if self.update_tokens is not None:
             whole = _below_adapters(self.model)
-            attention = str(whole.config._attn_implementation)
             model = PackedForward(
                 model,
                 self.update_tokens,
-                is_packed="flash" in attention or attention == rows_apart.NAME,
+                is_packed=_is_packed(self.model),
                 agree=lambda counts: self.accelerator.gather(counts.unsqueeze(0)).amax(dim=0),
                 has_gradient=self._has_gradient(),
                 backbone=whole.base_model if kwargs.get("compute_aux_loss") else None,
@@ -507,6 +509,12 @@ class MathGRPOTrainer(GRPOTrainer):
         # meaning, as the advantages of a group sum to zero.
         self._prepare_inputs(inputs)
         return None, None, None
+
+
+def _is_packed(model: Any) -> bool:
+    """Whether a model's attention keeps rows apart that lie end to end."""
+    attention = str(_below_adapters(model).config._attn_implementation)
+    return "flash" in attention or attention == rows_apart.NAME
 
 
 def _below_adapters(model: Any) -> Any:
