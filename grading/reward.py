@@ -14,6 +14,7 @@ from typing import Any
 
 from grading.boxes import last_boxed
 from grading.grade import grade_rollouts
+from grading.own_grader import COLUMN
 
 COLUMNS = ("answers", "answer", "gold", "ground_truth", "target", "solution", "final_answer")
 
@@ -55,6 +56,7 @@ def correctness_reward(
         golds,
         forms,
         ["" if question is None else str(question) for question in questions],
+        own_graders=columns.get(COLUMN),
         think_prefilled=think_prefilled,
         final_number=final_number,
     )

@@ -167,7 +167,8 @@ def count_tokens(vocabulary: Any, config: Any, added: Mapping[str, Any]) -> int:
     try:
         known = vocabulary["model"]["vocab"] if vocabulary else ()
         ids = [*known.values()] if isinstance(known, dict) else [*range(len(known))]
-        named = config | (config.get("extra_special_tokens") or {})
+        extra = config.get("extra_special_tokens")
+        named = config | (extra if isinstance(extra, dict) else {})
         media = {weights.text(named.get(name)) for name in MEDIA_TOKENS}
         listed = vocabulary.get("added_tokens") or ()
         texts = {token["id"]: weights.text(token) for token in listed}

@@ -67,7 +67,7 @@ def check_value(key: str, value: Any, where: str) -> None:
         )
 
 
-def check_address(key: str, value: Any, where: str) -> None:
+def check_address(key: str, value: Any, where: str, within: str = "") -> None:
     """Refuse a server named by a YAML that would be sent the user's own API key.
 
     Servers of this host and of the key's issuer may have it. A server may also be named within a
@@ -76,7 +76,7 @@ def check_address(key: str, value: Any, where: str) -> None:
     if isinstance(value, list | dict):
         parts = value.items() if isinstance(value, dict) else [(key, part) for part in value]
         for name, part in parts:
-            check_address(str(name), part, where)
+            check_address(str(name), part, where, within or key)
         return
     if key != "base_url" or is_given() or not os.environ.get(KEY_VARIABLE):
         return
@@ -84,7 +84,7 @@ def check_address(key: str, value: Any, where: str) -> None:
     if host not in ("localhost", "127.0.0.1", "::1", "api.openai.com"):
         raise UserError(
             f"{where}: {key}: {host} would be sent your {KEY_VARIABLE}; if you trust it, give "
-            f"--{key} on the command line, else unset the variable"
+            f"--{within or key} on the command line, else unset the variable"
         )
 
 

@@ -16,7 +16,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -120,9 +121,15 @@ def is_damaged(folder: str | Path) -> bool:
     return not all(is_as(Path(folder, name), digest) for name, digest in known.items())
 
 
-def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "") -> bool:
+def is_current(
+    folder: str | Path,
+    config: dict[str, Any],
+    shown: str | Path = "",
+    defaults: Mapping[str, Any] | None = None,
+) -> bool:
     """Whether a folder holds the complete result of this configuration and of today's inputs.
 
+    A key that the result's version did not have counts as `defaults` say; without them it does not.
     With FORCE=1 no result is current. If the result is current, print one line with `shown` or the
     folder, and note the recipe's present hashes in the manifest.
     """
@@ -131,11 +138,20 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
         return False
     config = json.loads(redact(json.dumps(config, default=str)))
     old, inputs = done["config"], done["inputs"]
+    old = json.loads(json.dumps(defaults or {}, default=str)) | old
     is_same = all(old[key] == config[key] for key in old.keys() & config.keys())
     if not is_same or hash_inputs([*inputs]) != inputs or is_damaged(folder):
         return False
     note_current(folder, done, shown)
     return True
+
+
+def defaults_of(args: Any) -> dict[str, Any]:
+    """The defaults of a dataclass's fields, without those that have none."""
+    found = {field.name: field.default for field in fields(args)}
+    made = {field.name: field.default_factory for field in fields(args)}
+    found |= {name: make() for name, make in made.items() if make is not MISSING}
+    return {name: value for name, value in found.items() if value is not MISSING}
 
 
 def is_forced() -> bool:

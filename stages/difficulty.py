@@ -36,7 +36,8 @@ def main() -> None:
     rows = load_problems(args.problems_file, args.limit)
     processes = Processes.from_environment()
     folder = Path(args.output_dir)
-    if processes.ask_main(lambda: manifest.is_current(folder, asdict(args))):
+    asked = {"config": asdict(args), "defaults": manifest.defaults_of(args)}
+    if processes.ask_main(lambda: manifest.is_current(folder, **asked)):
         return
     files = [args.model_name_or_path, args.problems_file, *grader_files(rows)]
     inputs = manifest.hash_inputs(files)

@@ -46,6 +46,9 @@ from pipeline.settings import convert, known_keys, parse, setting
 from stages.restarts import in_launch
 
 RESULT = "traces.jsonl"
+NOT_ASKED = (
+    "teachers", "base_url", "concurrency", "timeout_s", "batch_size", "keep", "final_number"
+)  # fmt: skip
 SHARED = ("teachers", "problems_file", "output_dir", "limit")  # keys that all teachers have alike
 
 
@@ -78,6 +81,8 @@ class DistillArguments(ProblemSetArguments):
         if self.teachers:
             self.each_teacher()  # refuses what is wrong with one
             return
+        if not self.model_name_or_path:
+            raise UserError("model_name_or_path: missing; set the teacher, or list `teachers`")
         if self.keep > self.num_samples:
             raise UserError(
                 f"keep: {self.keep} is more than num_samples: {self.num_samples}; raise num_samples"
@@ -120,14 +125,24 @@ class DistillArguments(ProblemSetArguments):
                 found[name] = replace(self, **values, teachers=[])
             except UserError as error:
                 raise UserError(f"{where}: {error}") from error
+            for other, teacher in found.items():
+                if other != name and teacher.asked() == found[name].asked():
+                    raise UserError(
+                        f"{where}: the same model, asked the same, as {other}; samples are kept by "
+                        "the model's name, so serve it under another, or remove one"
+                    )
         return found
+
+    def asked(self) -> dict[str, Any]:
+        """What decides a teacher's samples, not those of its server and of what is kept."""
+        return {key: value for key, value in asdict(self).items() if key not in NOT_ASKED}
 
 
 def check_teachers(values: dict[str, Any]) -> None:
     """Refuse a missing file or a missing checkpoint of any teacher before torch is imported."""
     for teacher in values.get("teachers") or [{}]:
         own = {"model_name_or_path": ""} | values | teacher
-        check_inputs(own | {"model_name_or_path": str(own["model_name_or_path"])})
+        check_inputs(own | {"model_name_or_path": str(own["model_name_or_path"] or "")})
 
 
 def main() -> None:
@@ -136,7 +151,8 @@ def main() -> None:
     rows = check_rows(load_problems(args.problems_file, args.limit), args.problems_file)
     processes = Processes.from_environment()
     folder = Path(args.output_dir)
-    if processes.ask_main(lambda: manifest.is_current(folder, asdict(args))):
+    asked = {"config": asdict(args), "defaults": manifest.defaults_of(args)}
+    if processes.ask_main(lambda: manifest.is_current(folder, **asked)):
         return
     teachers = args.each_teacher()
     own = [one.model_name_or_path for one in teachers.values() if one.backend != "openai"]

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.recipe import FILES, DataArguments, Source, check_data
+from data_prep.build.recipe import (
+    FILES,
+    TRAINING,
+    DataArguments,
+    Source,
+    check_data,
+    check_settings,
+)
 from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.settings import Settings, read_settings, read_yaml
@@ -84,6 +91,7 @@ class Variants:
         ]
         settings = read_settings(DataArguments, (), lines[0][1])
         try:
+            check_settings(settings)
             return settings, check_data(settings)
         except UserError as error:
             raise UserError(f"{self.config(name)}: {error}") from error
@@ -97,6 +105,9 @@ class Variants:
             fault = f"{VARIANT_OF[stage]}={name}: {config} does not exist"
             raise UserError(f"sweep: {fault}; write it, or choose from {', '.join(self.known())}")
         settings, sources = self.read(name)
+        if settings.output_dir != f"{self.folder(name)}/data":
+            fault = f"output_dir: {settings.output_dir} is the folder of other data"
+            raise UserError(f'{config}: {fault}; set output_dir: "{{run}}/data"')
         folder, reader = self.folder(name), ("distill", "problems_file")
         trained = self.input_of(stage, "train_file", name)
         if not self.has_teacher(stage):
@@ -119,6 +130,10 @@ class Variants:
     def check_benchmarks(self, config: str, settings: Settings) -> None:
         """Refuse a variant that keeps fewer benchmarks out of training than the recipe does."""
         own, _ = self.read(OWN)
+        for key in FILES.keys() - {*TRAINING}:
+            if settings.get(key) != own.get(key):
+                fault = f"{key}: not as in {self.config(OWN)}, so copies of its problems would stay"
+                raise UserError(f"{config}: {fault} in the training set; copy the list")
         kept = {*settings.decontaminate, *settings.decontaminate_if_found}
         if missing := [name for name in own.decontaminate if name not in kept]:
             fault = f"decontaminate: lacks {', '.join(missing)}, which {self.config(OWN)} keeps out"

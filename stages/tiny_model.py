@@ -124,7 +124,8 @@ def main() -> None:
     (args,) = parse(__doc__, ModelArguments, owns="output_dir")
     if not Path(args.train_file).is_file():
         raise UserError(f"train_file: {args.train_file} does not exist; run `make data` first")
-    if manifest.is_current(args.output_dir, vars(args)):
+    asked = {"config": vars(args), "defaults": manifest.defaults_of(args)}
+    if manifest.is_current(args.output_dir, **asked):
         return
     inputs = manifest.hash_inputs([args.train_file])
 

@@ -59,7 +59,8 @@ def main() -> None:
     check_folder(args.output_dir, [*inputs, *(path for path in found if isinstance(path, Path))])
     known = (manifest.read(args.output_dir) or {}).get("inputs", {})  # a folder may have got files
     inputs += own_files([args.grader or ""])
-    if {*map(str, inputs)} <= known.keys() and manifest.is_current(args.output_dir, vars(args)):
+    asked = {"config": vars(args), "defaults": manifest.defaults_of(args)}
+    if {*map(str, inputs)} <= known.keys() and manifest.is_current(args.output_dir, **asked):
         return
     # SIGTERM ends the build as an error does: workers end, half-written files go.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -255,7 +255,8 @@ def _check_mix(mix: Any, key: str, names: list[str]) -> None:
     for name in shares_of(mix):
         if name not in names:
             known = ", ".join(dict.fromkeys(names))
-            fault = f"{name} is neither a source of this list, {known}, nor easy, medium or hard"
+            fault = f"{name} is no source of this list ({known}); shares are by source or by "
+            fault += "difficulty, not both"
             raise UserError(f"mix: {key}: {fault}; correct the name")
     for name in names:
         if name not in mix:

@@ -302,7 +302,14 @@ def get_bare_golds(row: Row, columns: Columns, where: str) -> list[str]:
         get_text(row, columns, where)  # names the columns that are missing
     value = found[1]
     values = value if isinstance(value, list) else [value]
-    texts = [one if isinstance(one, str) else json.dumps(one) for one in values if one is not None]
+    try:
+        texts = [
+            one if isinstance(one, str) else json.dumps(one, allow_nan=False)
+            for one in values
+            if one is not None
+        ]
+    except (TypeError, ValueError) as error:  # a date, infinity
+        raise UserError(f"{where}: {columns[0]}: {value!r:.80} is no JSON ({error})") from error
     return list(dict.fromkeys(text for text in texts if text.strip()))
 
 

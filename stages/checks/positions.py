@@ -18,11 +18,11 @@ def check_positions(settings: Settings) -> None:
     if most is None:
         return
     why = f"{model} has learned {most:,} positions"
-    completion = getattr(settings, "max_completion_length", None)
-    if completion is None:  # SFT
+    if hasattr(settings, "max_length"):  # SFT
         if settings.max_length is None or settings.max_length > most:
             raise UserError(f"max_length: {settings.max_length}, but {why}; set at most {most}")
         return
+    completion = settings.max_completion_length or most
     room = most - completion
     if room < 1:
         raise UserError(f"max_completion_length: {completion}, but {why}; lower it")

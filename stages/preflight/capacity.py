@@ -66,7 +66,7 @@ def build_step(
     weight = 2 if is_zero and is_mixed else weight_bytes(values)
     step = Step(
         model=model,
-        **rows_of_step(stage, values, longest),
+        **rows_of_step(stage, values, longest, engine),
         weight=weight,
         is_autocast=is_mixed,
         is_checkpointed=values.gradient_checkpointing,
@@ -87,7 +87,7 @@ def build_step(
     return replace(step, optimizer=2 * (EIGHT_BIT if "8bit" in values.get("optim", "") else number))
 
 
-def rows_of_step(stage: str, values: Settings, longest: int | None) -> dict[str, Any]:
+def rows_of_step(stage: str, values: Settings, longest: int | None, engine: str) -> dict[str, Any]:
     """The largest micro-batch: rows, their length, and how they go through the model."""
     rows, passes, is_masked = values.per_device_train_batch_size, 1, True
     if stage == "grpo":
@@ -95,7 +95,9 @@ def rows_of_step(stage: str, values: Settings, longest: int | None) -> dict[str,
         length = prompt_room(values, longest) + scored
         together = max(1, values.update_tokens // length) if values.update_tokens else rows
         passes = math.ceil(rows / together)
-        is_masked = together > 1 and not values.update_tokens
+        is_paged = values.get("use_transformers_continuous_batching")
+        is_padded = not values.update_tokens or engine.startswith("zero3") or is_paged
+        is_masked = together > 1 and bool(is_padded)
     elif values.packing:  # TRL lays the packed rows of a micro-batch end to end
         rows, length = 1, rows * (values.max_length or ASSUMED_ROW)
         scored = length

@@ -36,16 +36,21 @@ def lengths_or_mask(
     allow_is_causal_skip: bool = True,
     **kwargs: Any,
 ) -> torch.Tensor | None:
-    """The lengths of rows that lie end to end, int, shape (rows,); else what `sdpa` would get.
+    """Window and lengths of rows end to end, int, (1 + rows,); else what `sdpa` would get.
 
     transformers tells such rows by positions that start again, and says so only within
-    `mask_function`: a token that does not see the one before it begins a row.
+    `mask_function`: a token that does not see the one before it begins a row. Window 0 is none.
     """
     if batch_size == 1 and attention_mask is None and not allow_is_causal_skip and not q_offset:
         later = torch.arange(1, q_length, device=kwargs.get("device"))
         begins = (~mask_function(0, 0, later, later - 1)).nonzero().flatten() + 1
-        ends = torch.cat([begins, begins.new_tensor([q_length])]).cpu()
-        return ends.diff(prepend=ends.new_zeros(1))
+        bounds = torch.cat([begins.new_zeros(1), begins, begins.new_tensor([q_length])])
+        longest = int(bounds.diff().argmax())
+        row = torch.arange(int(bounds[longest]), int(bounds[longest + 1]), device=begins.device)
+        seen = mask_function(0, 0, row[-1], row)  # by the last token of the longest row
+        window = 0 if seen.all() else int(seen.sum())
+        if not window or seen[-window:].all():  # else it is no window, such as chunks
+            return torch.cat([bounds.new_tensor([window]), bounds.diff()]).cpu()
     return sdpa_mask(
         batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
         kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
@@ -68,7 +73,7 @@ def attend(
     """
     if attention_mask is None or attention_mask.ndim > 1:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    window, lengths = kwargs.get("sliding_window"), attention_mask.tolist()
+    window, *lengths = attention_mask.tolist()
     rows = zip(*(part.split(lengths, dim=2) for part in (query, key, value)), strict=True)
     found = [
         sdpa_attention_forward(module, q, k, v, window_mask(q, window), **kwargs)[0]
@@ -77,10 +82,10 @@ def attend(
     return torch.cat(found, dim=1), None
 
 
-def window_mask(query: torch.Tensor, window: int | None) -> torch.Tensor | None:
+def window_mask(query: torch.Tensor, window: int) -> torch.Tensor | None:
     """Which of a row's L tokens see which, bool, (1, 1, L, L); None where they see all before."""
     length = query.size(2)
-    if window is None or length <= window:
+    if not window or length <= window:
         return None
     seen = torch.ones(1, 1, length, length, dtype=torch.bool, device=query.device)
     return seen.tril().triu(1 - window)
@@ -93,8 +98,8 @@ def use(model: Any) -> bool:
     is. So is one under ZeRO-3, whose weights are elsewhere. The main process decides, as all must
     make the same passes; others may not have the weights yet.
     """
-    if model.config._attn_implementation != "sdpa" or is_deepspeed_zero3_enabled():
-        return model.config._attn_implementation == NAME
+    if is_deepspeed_zero3_enabled() or model.config._attn_implementation != "sdpa":
+        return False
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, lengths_or_mask)
     model.set_attn_implementation(NAME)

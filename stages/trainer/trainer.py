@@ -119,14 +119,8 @@ class MathGRPOTrainer(GRPOTrainer):
             if not isinstance(rows := self.train_dataset, Dataset):
                 raise ValueError(f"curriculum: needs a Dataset, not a {type(rows).__name__}")
             self.train_dataset = rows.add_column(ROW, list(range(len(rows))))
-        # Continuous batching knows transformers' own attention alone.
-        is_paged = getattr(self.args, "use_transformers_continuous_batching", False)
-        if update_tokens is not None and not is_paged:
-            for model in filter(None, (self.model, self.ref_model)):
-                rows_apart.use(_below_adapters(model))
-        if update_tokens is not None and not _is_packed(self.model):
-            attention = _below_adapters(self.model).config._attn_implementation
-            say(f"grpo: update_tokens: with {attention} the rows of a pass are padded")
+        if update_tokens is not None:
+            self._lay_rows_end_to_end()
         self.add_callback(resume.LoadAtStart(self._load_checkpoint))
         self.guard_actions: GuardActions | None = None
         if guards is not None:
@@ -134,6 +128,18 @@ class MathGRPOTrainer(GRPOTrainer):
             if actions.actions:
                 self.guard_actions = self.extra_state["guards"] = actions
                 self.add_callback(actions)
+
+    def _lay_rows_end_to_end(self) -> None:
+        """Change the models' attention for `update_tokens`, where it would need padding."""
+        # Continuous batching knows transformers' own attention alone.
+        is_paged = getattr(self.args, "use_transformers_continuous_batching", False)
+        is_changed = not is_paged and rows_apart.use(_below_adapters(self.model))
+        if is_changed and self.ref_model is not None:  # perhaps an engine's, or sharded already
+            reference = self.accelerator.unwrap_model(self.ref_model)
+            reference.set_attn_implementation(rows_apart.NAME)
+        if not _is_packed(self.model):
+            attention = _below_adapters(self.model).config._attn_implementation
+            say(f"grpo: update_tokens: with {attention} the rows of a pass are padded")
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         self._check()

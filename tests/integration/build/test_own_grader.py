@@ -1,11 +1,13 @@
 """A build with a grader of the user's own: golds as they are, its file an input, clean failure."""
 
+import datetime
 import sys
 from pathlib import Path
 
 import pytest
 
 from data_prep.build import rows as build_rows
+from data_prep.sources.base import get_bare_golds
 from grading import own_grader
 from pipeline import manifest
 from pipeline.errors import UserError
@@ -125,3 +127,9 @@ def test_a_fault_leaves_nothing_half_written(folder, monkeypatch, number):
 def test_a_name_of_no_function_is_refused(folder, name):
     with pytest.raises(UserError, match="grader: "):
         build(folder, ['{"a": 1}'], grader=name)
+
+
+@pytest.mark.parametrize("gold", [datetime.date(2020, 1, 1), float("inf"), [1, b"x"]])
+def test_a_gold_that_json_cannot_hold_is_one_line(gold):
+    with pytest.raises(UserError, match=r"own\.parquet:3: answer: .* is no JSON"):
+        get_bare_golds({"answer": gold}, ("answer",), "own.parquet:3")

@@ -42,6 +42,17 @@ def test_packed_rows_get_the_logits_of_rows_alone(kind):
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
+def test_a_window_is_that_of_the_mask():
+    """Some models do not pass their window to the attention, or another than the mask's."""
+    window = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 0}
+    model = build("qwen2_moe", **window).eval()
+    with torch.no_grad():
+        expected = model(**packed(), use_cache=False).logits
+        assert rows_apart.use(model)
+        found = model(**packed(), use_cache=False).logits
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("has_checkpointing", [False, True])
 def test_gradients_are_those_of_the_mask(has_checkpointing, monkeypatch):
     """Checkpointing runs each layer again, when the forward pass is long over."""

@@ -183,8 +183,8 @@ def test_a_mix_by_source_of_problems_for_a_teacher(tmp_path, capsys):
     assert run(tmp_path, recipe)[1]["rows_out"] == 80  # 60 are all of ORZ
     for mix, words in (
         ({"orz": 1.0}, "mix: distill: the source dapo has no share"),
-        ({"orz": 0.5, "dpao": 0.5}, "mix: distill: dpao is neither a source of this list, dapo"),
-        ({"orz": 0.5, "easy": 0.5}, "mix: distill: easy is neither a source"),
+        ({"orz": 0.5, "dpao": 0.5}, "mix: distill: dpao is no source of this list"),
+        ({"orz": 0.5, "easy": 0.5}, "mix: distill: easy is no source of this list"),
         ({"orz": 0.5, "dapo": 0.6}, "is not shares that add up to 1"),
     ):
         with pytest.raises(UserError, match=words):

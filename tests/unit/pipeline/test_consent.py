@@ -183,7 +183,7 @@ def test_a_teacher_of_a_list_is_sent_no_api_key_either(tmp_path, monkeypatch):
     path.write_text(yaml.safe_dump({"problems_file": "p", "output_dir": "o", "teachers": teachers}))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
     monkeypatch.delenv("ALLOW_CODE", raising=False)
-    with pytest.raises(UserError, match=r"distill\.yaml: base_url: example\.com"):
+    with pytest.raises(UserError, match=r"distill\.yaml: base_url: example\.com.* --teachers"):
         read_settings(DistillArguments, (), ["--config", str(path)])
     monkeypatch.setenv("ALLOW_CODE", "1")
     assert read_settings(DistillArguments, (), ["--config", str(path)]).teachers == teachers

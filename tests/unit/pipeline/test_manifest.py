@@ -178,3 +178,18 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path, keep):
 )  # fmt: skip
 def test_half_surrogates_become_replacement_characters(text, encodable):
     assert manifest.encodable(text) == encodable
+
+
+def test_a_key_that_an_earlier_version_lacked_counts_as_its_default(tmp_path):
+    (tmp_path / "out.txt").write_text("x")
+    manifest.write(tmp_path, "data", {"seed": 0}, {}, {}, 0.0, ["out.txt"])
+    defaults = {"seed": 1, "distill": [], "limit": 4, "shape": (1, 2)}
+    for more, is_current in (
+        ({}, True),
+        ({"distill": [], "limit": 4, "shape": (1, 2)}, True),
+        ({"distill": ["gsm8k"]}, False),
+        ({"limit": 5}, False),
+        ({"other": 5}, True),  # whose default is not known
+    ):
+        config = {"seed": 0} | more
+        assert manifest.is_current(tmp_path, config, defaults=defaults) is is_current, more

@@ -28,6 +28,13 @@ SERVER = {"backend": "openai", "base_url": "http://localhost:8000/v1"}
         ({"teachers": [{"name": "a", "top_p": 2}]}, "teachers: a: top_p"),
         ({"teachers": [{"name": "a", "keep": 5}]}, "teachers: a: keep"),
         ({"teachers": [{"name": "a", "backend": "openai"}]}, "teachers: a: base_url"),
+        # their samples would be the same
+        ({"teachers": [{"name": "a"}, {"name": "b", "keep": 1}]}, "teachers: b"),
+        (
+            SERVER | {"teachers": [{"name": "a"}, {"name": "b", "base_url": "http://b/v1"}]},
+            "teachers: b",
+        ),
+        ({"model_name_or_path": ""}, "model_name_or_path"),
     ],
 )
 def test_keys_that_are_refused(changes, key):
