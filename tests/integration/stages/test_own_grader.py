@@ -126,7 +126,7 @@ def test_a_trace_keeps_its_grader_and_the_gold_that_was_found(build):
     own_grader.take(NAME)
     row = {"id": "a", "question": "?", "answers": ["[1]", "(1, 2)"], "own_grader": NAME}
     row |= {"own_form": "tags", "own_prompt": [{"role": "user", "content": "?"}]}
-    trace = distill.trace_row(row, 0, "thought", "So <answer>(1,2)</answer>")
+    trace = distill.trace_row(row, 0, "teacher", "thought", "So <answer>(1,2)</answer>")
     assert trace["answers"] == ["(1, 2)", "[1]"] and trace["own_grader"] == NAME
     assert trace["completion"].endswith("<answer>(1, 2)</answer>")
 

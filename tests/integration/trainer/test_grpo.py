@@ -91,7 +91,8 @@ def test_the_recipes_keys_reach_the_rewards(run_stage, data_dir, tmp_path, monke
     settings |= {"cosine_max_len": 24, "cosine_min_value_wrong": -4.0}
     settings |= {"repetition_ngram_size": 1, "repetition_max_penalty": 2.0, "final_number": True}
     (log, _) = read_logs(run_stage("grpo", train_file=str(path), **settings))
-    assert forms == [{"think_prefilled": False, "final_number": True}] * 2
+    form = {"think_prefilled": False, "final_number": True, "own_graders": None}
+    assert forms == [form] * 2
     # Cut off at 12 tokens or nearly: the cache is the whole length, so the penalty is their share.
     expected = -log["rollout/response_length"] / 12
     assert log["rewards/overlong/mean"] == pytest.approx(expected)

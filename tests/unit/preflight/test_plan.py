@@ -72,7 +72,7 @@ def test_two_teachers_double_the_rows_of_sft(tmp_path):
     shutil.copytree(ROOT / "configs/perplexity", folder)
     one = planned(str(folder), gpus=1)["sft"]
     with (folder / "distill.yaml").open("a", encoding="utf-8") as file:
-        file.write("\nteachers: [{name: a}, {name: b}]\n")
+        file.write("\nteachers: [{name: a}, {name: b, temperature: 0.9}]\n")
     assert planned(str(folder), gpus=1)["sft"].tokens == 2 * one.tokens
 
 
