@@ -140,9 +140,16 @@ def _tell(code: int, line: str) -> None:
 
 
 def _thread_error(args: threading.ExceptHookArgs) -> None:
-    """Leave a disk's fault in a thread (TensorBoard's writer) to the main one, which meets it."""
-    if not disk_fault(args.exc_value):
-        threading.__excepthook__(args)
+    """Leave a disk's fault in a thread (TensorBoard's writer) to the main one, which meets it.
+
+    Memory that is full gets a line: the main thread may have enough.
+    """
+    if disk_fault(args.exc_value):
+        return
+    if args.exc_value is not None and (why := memory_fault(args.exc_value)):
+        sys.stderr.write(f"notice: out of memory in a thread of its own ({one_line(why)})\n")
+        return
+    threading.__excepthook__(args)
 
 
 def _summary(code: int, line: str | None) -> dict[str, Any]:

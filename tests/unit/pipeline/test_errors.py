@@ -22,12 +22,20 @@ run_cli(main)
 """
 
 
-@pytest.mark.parametrize("error", ['OSError(errno.ENOSPC, "full", "runs")', 'KeyError("a")'])
-def test_a_disks_fault_in_a_librarys_thread_is_one_line_all_the_same(error):
+@pytest.mark.parametrize(
+    ("error", "code", "begins"),
+    [
+        ('OSError(errno.ENOSPC, "full", "runs")', 2, ["error: runs: "]),
+        ("MemoryError()", 71, ["notice: out of memory in a thread", "error: "]),
+        ('KeyError("a")', 1, None),
+    ],
+)
+def test_a_fault_of_disk_or_memory_in_a_librarys_thread_is_no_traceback(error, code, begins):
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(error=error)], capture_output=True, text=True
     )
-    is_disks = "ENOSPC" in error
-    assert run.returncode == (2 if is_disks else 1)
-    assert ("Exception in thread" in run.stderr) is not is_disks
-    assert not is_disks or (run.stderr.startswith("error: runs: ") and run.stderr.count("\n") == 1)
+    assert run.returncode == code
+    assert ("Traceback" in run.stderr) is (begins is None)
+    if begins is not None:
+        for line, begin in zip(run.stderr.splitlines(), begins, strict=True):
+            assert line.startswith(begin)
