@@ -149,3 +149,10 @@ def own_wrong_answers(rows: Sequence[dict[str, Any]]) -> list[str]:
         refused = (one for one in others if not accepts(row[COLUMN], one, *how))
         found.append(next(refused, others[0]))
     return found
+
+
+def wrong_answers_of(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """An incorrect answer for each row, by the grader that judges it; a file may mix several."""
+    ours = iter(wrong_answers([row["answers"] for row in rows if not row.get(COLUMN)]))
+    own = iter(own_wrong_answers([row for row in rows if row.get(COLUMN)]))
+    return [next(own if row.get(COLUMN) else ours) for row in rows]

@@ -135,13 +135,14 @@ class Cases:
     tricks: list[list[str]]  # of the first rows, one completion for each of `TRICKS`
 
     @property
-    def own_grader(self) -> str | None:
-        """The name of the user's own grader that judges them."""
-        return self.rows[0].get(COLUMN)
+    def own_graders(self) -> list[str]:
+        """The names of the user's own graders that judge some of the rows."""
+        return list(dict.fromkeys(row[COLUMN] for row in self.rows if row.get(COLUMN)))
 
-    def applies(self, trick: str) -> bool:
-        """Whether an exploit must earn nothing here: a grader of the user's own may be laxer."""
-        return self.own_grader is None or trick in GENERAL_TRICKS
+
+def applies(trick: str, row: dict) -> bool:
+    """Whether an exploit must earn nothing in a row: a grader of the user's own may be laxer."""
+    return not row.get(COLUMN) or trick in GENERAL_TRICKS
 
 
 class Audit:
@@ -165,10 +166,7 @@ class Audit:
             for row in rows
         ]
         some = rows[: self._args.num_tricked]
-        if rows[0].get(COLUMN):
-            wrong = audit_cases.own_wrong_answers(some)
-        else:
-            wrong = audit_cases.wrong_answers([row["answers"] for row in some])
+        wrong = audit_cases.wrong_answers_of(some)
         tricks = []
         for row, prompt, answer in zip(some, prompts, wrong, strict=False):
             texts = audit_cases.trick_completions(row["answers"], row["answer_form"], answer)
@@ -182,19 +180,19 @@ class Audit:
             "task": self._check_task(cases),
         }
         official = self._ask_official(cases)
-        if cases.own_grader:
-            self._note_own_grader(cases)
+        if cases.own_graders:
+            self._note_own_graders(cases)
         occurs = sum(row["answers"][0] in question_of(row) for row in rows)
         self.sets[name] = {"num_rows": len(rows), "rates": rates, "official": official}
         self.sets[name]["num_gold_in_question"] = occurs
 
-    def _note_own_grader(self, cases: Cases) -> None:
+    def _note_own_graders(self, cases: Cases) -> None:
         """Say which cases do not apply to a grader of the user's own, and which it accepts."""
-        left_out = [trick for trick in TRICKS if not cases.applies(trick)]
+        left_out = [trick for trick in TRICKS if trick not in GENERAL_TRICKS]
         shown = [f"{one!r} (accepted {self._accepted[one]:,} times)" for one in left_out]
         self.notes.append(
-            f"{cases.name}: {cases.own_grader} decides, so the harness's parsers and the "
-            f"exploits of our own grader's rules do not apply: {', '.join(shown)}"
+            f"{cases.name}: where {', '.join(cases.own_graders)} decides, the harness's parsers "
+            f"and the exploits of our own grader's rules do not apply: {', '.join(shown)}"
         )
 
     def _rate(self, cases: Cases, check: str, found: list[str]) -> float:
@@ -289,7 +287,7 @@ class Audit:
             sums = {
                 trick: total(values, place)
                 for trick, (written, values) in others.items()
-                if not written[place].cut_off and cases.applies(trick)
+                if not written[place].cut_off and applies(trick, row)
             }
             margin = MARGIN * (max(gold, *sums.values()) - min(gold, *sums.values()))
             for trick, value in sums.items():
@@ -347,10 +345,10 @@ class Audit:
             for row, text, value in zip(cases.rows, texts, earned, strict=False)
             if not text.cut_off
         ]
+        others = [one for one in tried if not applies(trick, one[0])]
+        self._accepted[trick] += sum(is_rewarded for *_, is_rewarded in others)
+        tried = [one for one in tried if applies(trick, one[0])]
         won = [(row, text) for row, text, is_rewarded in tried if is_rewarded]
-        if not cases.applies(trick):
-            self._accepted[trick] += len(won)
-            return
         self.tricks[trick]["num_rows"] += len(tried)
         self.tricks[trick]["num_paid"] += len(won)
         for row, text in won[:1]:
@@ -383,14 +381,18 @@ class Audit:
 
     def _ask_official(self, cases: Cases) -> dict[str, dict[str, float]]:
         """The share of an evaluation set's golds that each parser scores, for each ending."""
+        # They read mathematics, and not what a grader of the user's own is for.
+        ours = [at for at, row in enumerate(cases.rows) if not row.get(COLUMN)]
+        ours = ours[: self._args.num_parsed]
+        rows = [cases.rows[at] for at in ours]
+        if cases.name not in self._settings.tasks or not rows:
+            return {}
         # The official tasks on options compare them and read no text.
-        if cases.own_grader:
+        if rows[0]["source"] in CHOICE_SOURCES:
             return {}
-        if cases.name not in self._settings.tasks or cases.rows[0]["source"] in CHOICE_SOURCES:
-            return {}
-        rows = cases.rows[: self._args.num_parsed]
+        prompts = [cases.prompts[at] for at in ours]
         golds, forms = [[row[key] for row in rows] for key in ("answers", "answer_form")]
-        how = {"think_prefilled": prefills_think(cases.prompts[0])}
+        how = {"think_prefilled": prefills_think(prompts[0])}
         how["final_number"] = self._settings.final_number
         found = {}
         for ending in ENDINGS:
@@ -398,7 +400,7 @@ class Audit:
                 audit_cases.ending_completion(*one, ending)
                 for one in zip(golds, forms, strict=True)
             ]
-            texts = _render(written, cases.prompts)
+            texts = _render(written, prompts)
             official, unscored = parse_officially([gold[0] for gold in golds], texts, self._send)
             grades = grade_rollouts(texts, golds, forms, list(map(question_of, rows)), **how)
             scores = {"ours": [grade.verdict == "right" for grade in grades]} | official

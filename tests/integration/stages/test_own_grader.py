@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.schema import grpo_row
+from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
 from grading import own_grader
 from pipeline.errors import UserError
 from pipeline.manifest import sha256
 from stages import difficulty, distill
-from tests.files import read_rows
+from tests.files import read_rows, write_rows
 from tests.integration.harness import eval_runs
 from tests.own_graders import SOURCES, write_task
 from tests.unit.build.helpers import run
@@ -199,6 +201,30 @@ def test_the_audit_asks_it_and_says_what_does_not_apply(folder, build, tiny_mode
     assert NAME in note and "'gold denied'" in note and "'a wrong answer'" not in note
     made = json.loads(Path("run/audit/manifest.json").read_text())
     assert made["inputs"]["code_grader.py"] == sha256("code_grader.py")
+
+
+@pytest.mark.parametrize("first", ["own", "ours"])
+def test_rows_of_two_graders_in_one_file_are_audited_each_by_its_own(
+    folder, build, tiny_model_dir, monkeypatch, first
+):
+    """The user's accepts a gold anywhere behind the thought, which ours must refuse."""
+    data = build("def is_correct(text, answers):\n    return any(one in text for one in answers)\n")
+    write_recipe(folder, tiny_model_dir)
+    (data / "manifest.json").unlink()  # as of files that the user has put together
+    math = [grpo_row(one, "none") for one in synthetic.load("rl", 5, 0, max_level=2)]
+    for name in ("grpo_train", "test"):
+        own = read_rows(data / f"{name}.jsonl")
+        write_rows(data / f"{name}.jsonl", [*own, *math] if first == "own" else [*math, *own])
+    monkeypatch.setattr(sys, "argv", ["eval.audit", "--recipe", "recipe", "--run", "run"])
+    audit.main()
+    report = json.loads(Path("run/audit/audit.json").read_text())
+    assert report["passes"]
+    # By the reward twice and by the task once, for the rows of ours alone.
+    assert report["tricks"]["gold denied"]["num_rows"] == 3 * len(math)
+    assert report["tricks"]["a wrong answer"]["num_rows"] > 3 * len(math)
+    assert report["sets"]["held_out"]["official"]["own form"]["ours"] == 1.0
+    notes = [one for one in report["notes"] if NAME in one and "'gold denied' (accepted" in one]
+    assert {note.partition(":")[0] for note in notes} == {"sft_train", "grpo_train", "held_out"}
 
 
 def test_one_that_accepts_everything_fails_the_audit(folder, build, tiny_model_dir, monkeypatch):
