@@ -1,12 +1,12 @@
-"""Published ways to choose problems, as curricula of `MathGRPOTrainer`, with their own settings.
+"""Published ways to choose problems, as curricula of `MathGRPOTrainer`.
 
     make grpo ARGS="--curriculum benchmarks.rivals:Mopps"
 
-Each is written from its paper and the settings of its authors' scripts; its docstring says what
-differs. `benchmarks.curriculum` runs each as a mode. DAPO's refill and the offline band are modes
-of the trainer's own (`curriculum: refill`, `curriculum: offline`). PCL (arXiv:2510.01135) trains a
-value model of the policy's size and is not here. SPEED-RL (arXiv:2506.09016) was measured and is
-gone: it needs parts of groups, which the trainer no longer generates. Its code is at commit
+Each is written from its paper and the settings of its authors' scripts; its docstring says which,
+and what differs. `benchmarks.curriculum` runs each as a mode. DAPO's refill and the offline band
+are modes of the trainer's own (`curriculum: refill`, `curriculum: offline`). PCL (arXiv:2510.01135)
+trains a value model of the policy's size and is not here. SPEED-RL (arXiv:2506.09016) was measured
+and is gone: it needs parts of groups, which the trainer no longer generates. Its code is at commit
 f23966c.
 """
 
@@ -141,6 +141,10 @@ class Greso(Uniform):
     and two thirds of 0.25. Zero-variance groups are replaced as in DAPO, by 1.25 times as many as
     the last round's yield says are needed. A round has at least a quarter of a batch and at most
     one and a half. The first round that should do is the last.
+
+    All numbers are those of Infini-AI-Lab/GRESO at caf63f4: `train-scripts/*_greso.sh`, all three,
+    and `verl/trainer/ppo/ray_trainer.py`. Its code also has a p easy of 0.75, the default of an
+    argument, which these scripts overrule.
 
     Here a batch first generates as many groups as it trains on. The authors' script generates one
     and a half times as many and throws the rest away.
