@@ -28,9 +28,7 @@ them for completions of many thousand tokens. This table has published times bes
 CASES_HOW = """\
 The cases were written down before the plan had been run on any of them. The plan was not changed
 afterwards, so these are first looks. The sources leave open how lengths are distributed. For
-JustRL the mean length is assumed, and its evaluation and checkpoints are in the 15 days. One
-measurement was corrected after the first look: JustRL reports "over 4,000" steps and not 4,380.
-That makes 324 s a step in place of 296, and an error of -53 % in place of -49 %."""
+JustRL the mean length is assumed, and its evaluation and checkpoints are in the 15 days."""
 RECIPES_HOW = """\
 `make plan RECIPE=…` on H100s of 80 GB, without built data. It takes the published sizes of the
 sets, prompts of 150 tokens, SFT rows of 417 tokens, and completions of 0.3 of their limit. Nothing
