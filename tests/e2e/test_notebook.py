@@ -1,4 +1,4 @@
-"""Every cell of the notebook but the install, in their order, with the demo's tiny model in place of the recipe's."""
+"""The notebook's cells but the install, in their order, with the demo's tiny model."""
 
 import contextlib
 import io
