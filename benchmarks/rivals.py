@@ -5,9 +5,10 @@
 Each is written from its paper and the settings of its authors' scripts; its docstring says which,
 and what differs. `benchmarks.curriculum` runs each as a mode. DAPO's refill and the offline band
 are modes of the trainer's own (`curriculum: refill`, `curriculum: offline`). PCL (arXiv:2510.01135)
-trains a value model of the policy's size and is not here. SPEED-RL (arXiv:2506.09016) was measured
-and is gone: it needs parts of groups, which the trainer no longer generates. Its code is at commit
-f23966c.
+trains a value model of the policy's size, which picks prompts near 0.5, and is not here. SPEED-RL
+(arXiv:2506.09016) screens with a small first part of the group, such as 4 of 16: only problems
+whose pass rate there is neither 0 nor 1 get the rest. It was measured and is gone: it needs parts
+of groups, which the trainer no longer generates. Its code is at commit f23966c.
 """
 
 import math
@@ -83,7 +84,8 @@ class Mopps(Uniform):
         a = d a + (1 - d) + s        b = d b + (1 - d) + G - s        r ~ Beta(a, b)
 
     after a group with s of G correct, from a = b = 1. Of 16 times as many candidates as are needed,
-    the next ones of the pass, those with the least |r - 0.5| are taken.
+    the next ones of the pass, those with the least |r - 0.5| are taken (top-k). The other published
+    choice, all those with r inside an interval, is not here.
 
     Attributes:
         decay: d; the authors' scripts have 0.5 for Countdown and geometry and 1 (nothing is
@@ -140,7 +142,9 @@ class Greso(Uniform):
     at least its target share of the batch's groups, up where it was less. The targets are one third
     and two thirds of 0.25. Zero-variance groups are replaced as in DAPO, by 1.25 times as many as
     the last round's yield says are needed. A round has at least a quarter of a batch and at most
-    one and a half. The first round that should do is the last.
+    one and a half. The first round that should do is the last. A batch that is still short keeps
+    zero-variance groups in the places that are left; the authors' `ray_trainer.py` trains on a
+    short batch as it is. The method as published would then resample, which neither does.
 
     All numbers are those of Infini-AI-Lab/GRESO at caf63f4: `train-scripts/*_greso.sh`, all three,
     and `verl/trainer/ppo/ray_trainer.py`. Its code also has a p easy of 0.75, the default of an

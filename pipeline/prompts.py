@@ -28,8 +28,11 @@ class Prompt(NamedTuple):
     answer_form: str = "box"
 
 
-# Chosen with the key `prompt` of data.yaml and eval.yaml. Those that bear a run's name are its own
-# to the byte, missing spaces and all (sources: docs/recipes.md); the first four are ours.
+# Chosen with the key `prompt` of data.yaml and eval.yaml. The first four are ours. Those that bear
+# a run's name are its own to the byte, missing spaces and all. Sources, as in docs/published.yaml:
+# Perplexity's write-up; for `boba` RLinf's and the rows of AReaL-boba-Data; for `rlite` grpo.py of
+# RLite-Recipe at d8b649a. Boba's rows hold R1's whole template. Here the model's own is rendered,
+# which adds BOS, and a line break or space may differ.
 PROMPTS = {
     "none": Prompt(),
     "think": Prompt(

@@ -154,7 +154,7 @@ def test_a_published_average_stands_beside_ours_where_all_its_tasks_were_run():
     report = {"scores": {"base": found}, "references": load_references(tasks)}
     report["base_model"] = "mine"
     rows = reference_table(report)[1]
-    theirs = ["DeepSeek-R1-Distill-Qwen-1.5B", "theirs, pass@1: RLinf"]
+    theirs = ["DeepSeek-R1-Distill-Qwen-1.5B", "theirs, score: RLinf"]
     assert ["aime24, aime25, gpqa_diamond", "mine", "ours, avg@32", "30.0 (base)"] in rows
     assert ["average", *theirs, "26.89 → 40.84 (base -> RL)"] in rows
     assert "average" not in {one["title"] for one in load_references(tasks[:2])}
@@ -163,7 +163,7 @@ def test_a_published_average_stands_beside_ours_where_all_its_tasks_were_run():
 def test_each_score_of_several_published_models_has_its_model_s_name():
     report = {"scores": {"base": {"aime24": {}}}, "references": load_references(["aime24"])}
     shown = [row[2:] for row in reference_table(report | {"base_model": "mine"})[1]]
-    older = "theirs, pass@1: RLinf, older page of the same project"
+    older = "theirs, score: RLinf, older page of the same project"
     assert [older, "29.06 base, 43.55 AReaL-1.5B, 48.44 RLinf"] in shown
     (small, _) = [scores for whose, scores in shown if whose.endswith("others in RLinf's table")]
     assert small.startswith("37.80 DeepMath-1.5B, 40.41 DeepScaleR-1.5B-Preview, ")
