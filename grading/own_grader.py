@@ -65,7 +65,7 @@ def verdict_of(name: str, outcome: Outcome) -> bool:
         if fault is None:
             return value
     elif outcome.status == "timeout":
-        fault = f"was stopped: {outcome.error}; let it end by itself"
+        fault = f"was stopped: {outcome.error}, its import included; let it end by itself"
     else:
         fault = f"ended its process: {outcome.error}"
     place = place or place_of(TypeError(), _taken[name])[0]  # where the function begins

@@ -138,7 +138,10 @@ def make(base: str, other: str, folder: str) -> list[int]:
 
 def main() -> None:
     """Make the folder that the command line names."""
-    if len(sys.argv) != 4 or {"-h", "--help"} & {*sys.argv}:
+    if {"-h", "--help"} & {*sys.argv}:
+        sys.stdout.write(f"{(__doc__ or '').strip()}\n")
+        return
+    if len(sys.argv) != 4:
         raise UserError("give three words: python -m pipeline.template BASE OTHER FOLDER")
     base, other, folder = sys.argv[1:]
     ends = make(base, other, folder)

@@ -192,6 +192,9 @@ def read_flags(words: Sequence[str]) -> Request:
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        if re.match("[A-Z_]+=", word):  # as make takes it
+            of_make, _, value = word.partition("=")
+            word = f"--{of_make.lower()}={value}"
         name, equals, value = word.removeprefix("--").partition("=")
         name = name.replace("-", "_")
         if word == "--":

@@ -62,7 +62,7 @@ class DistillArguments(ProblemSetArguments):
         "", "the teacher: checkpoint folder, hub id, or name at the server"
     )
     teachers: list[dict] = setting(
-        [], "several instead: each has a name, and those of the other keys in which it differs"
+        [], "a list, in place of one teacher: of each its name, and the keys in which it differs"
     )
     backend: str = setting("hf", "hf (transformers), vllm or openai")
     base_url: str | None = setting(None, "openai: the server's API, http://localhost:8000/v1")
@@ -106,11 +106,11 @@ class DistillArguments(ProblemSetArguments):
         found: dict[str, DistillArguments] = {}
         for entry in self.teachers:
             name = entry.get("name")
-            if not isinstance(name, str) or not name or name in found:
-                raise UserError(
-                    f"teachers: {entry!r} has no name of its own; write "
-                    "{name: QwQ, model_name_or_path: Qwen/QwQ-32B-Preview}"
-                )
+            if not isinstance(name, str) or not name:
+                form = "{name: QwQ, model_name_or_path: Qwen/QwQ-32B-Preview}"
+                raise UserError(f"teachers: {entry!r} has no name; write {form}")
+            if name in found:
+                raise UserError(f"teachers: two are named {name}; give each a name of its own")
             where = f"teachers: {name}"
             changes = {key: value for key, value in entry.items() if key != "name"}
             for key in changes:
@@ -142,7 +142,12 @@ def check_teachers(values: dict[str, Any]) -> None:
     """Refuse a missing file or a missing checkpoint of any teacher before torch is imported."""
     for teacher in values.get("teachers") or [{}]:
         own = {"model_name_or_path": ""} | values | teacher
-        check_inputs(own | {"model_name_or_path": str(own["model_name_or_path"] or "")})
+        try:
+            check_inputs(own | {"model_name_or_path": str(own["model_name_or_path"] or "")})
+        except UserError as error:
+            if not teacher:
+                raise
+            raise UserError(f"teachers: {teacher.get('name', teacher)}: {error}") from error
 
 
 def main() -> None:

@@ -35,7 +35,14 @@ from data_prep.build.recipe import (
     id_parts,
 )
 from data_prep.build.rows import Job, SourceRows, Workers
-from data_prep.build.write import Outputs, SetReport, Spool, check_folder, write_manifest
+from data_prep.build.write import (
+    Outputs,
+    SetReport,
+    Spool,
+    check_folder,
+    counts_text,
+    write_manifest,
+)
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.index import load_questions, read_questions
 from data_prep.schema import Problem, grpo_row, sft_row
@@ -187,6 +194,7 @@ def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: Set
     for number in collector.left():
         if not collector.bands[number]:
             outputs.drop(report, *collector.leave_out(number, Drop("unknown_difficulty")))
+    cleaned = sum(report.dropped_of, Counter())
     known = collector.left()
     bands = [collector.bands[number] for number in known]
     chosen = choose_mix(bands, shares, f"{args.seed}-{key}-mix")
@@ -194,14 +202,13 @@ def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: Set
         if index not in chosen:
             outputs.drop(report, *collector.leave_out(number, Drop("not_in_mix")))
     if not chosen:
-        there = dict(Counter(bands)) or "no"
-        fault = f"these shares cannot be met: there are {there} problems"
-        raise UserError(f"mix: {key}: {fault}; change the shares, the bounds or the sources")
+        there = f"left are {counts_text(Counter(bands))}, cleaning dropped {counts_text(cleaned)}"
+        remedy = "change the shares, the bounds or the sources"
+        raise UserError(f"mix: {key}: these shares cannot be met: {there}; {remedy}")
     report.bands = dict(sorted(Counter(bands[index] for index in chosen).items()))
     if len(chosen) < shares.get("size", 0):
-        there = dict(sorted(Counter(bands).items()))
         what = f"{len(chosen):,} problems instead of {shares['size']:,}"
-        notice(f"mix: {key}: {what}; there are only {there}")
+        notice(f"mix: {key}: {what}; there are only {counts_text(Counter(bands))}")
 
 
 def warn_of_no_decontamination(

@@ -59,7 +59,7 @@ class SetReport:
         for source, num_rows, dropped in counts:
             lost = Counter({reason: n for reason, n in dropped.items() if reason not in chosen})
             if lost.total() > num_rows / 2:
-                what = f"{lost.total():,} of {num_rows:,} rows are left out: {_listed(lost)}"
+                what = f"{lost.total():,} of {num_rows:,} rows are left out: {counts_text(lost)}"
                 place = source.file or source.hub
                 notice(f"{self.key}: {source.name}: {place}: {what}; see {DROPPED}")
 
@@ -77,7 +77,8 @@ class SetReport:
         return found
 
 
-def _listed(dropped: Counter[str]) -> str:
+def counts_text(dropped: Counter[str]) -> str:
+    """Counts as text, the largest first: `no_answer 12, duplicate 3`."""
     return ", ".join(f"{reason} {count:,}" for reason, count in dropped.most_common()) or "none"
 
 
@@ -232,5 +233,5 @@ def write_manifest(
     files = ", ".join(f"{name} {count:,}" for name, count in made.items())
     sys.stdout.write(
         f"data: read {rows_in:,} rows of {len(listed)} sources, wrote {rows_out:,} problems "
-        f"({files}) to {args.output_dir}; dropped {rows_in - rows_out:,}: {_listed(dropped)}\n"
+        f"({files}) to {args.output_dir}; dropped {rows_in - rows_out:,}: {counts_text(dropped)}\n"
     )

@@ -151,7 +151,7 @@ EASY = TRAIN | {"difficulty": "easy"}
         ({"mix": {"test": {"easy": 1}}}, "mix: must name training sets .*'test'"),
         ({"mix": {"sft": {"easy": 1}}}, "sft: gsm8k: difficulty: goes together with 'mix"),
         ({"sft": [EASY]}, "sft: gsm8k: difficulty: goes together with 'mix"),
-        ({"sft": [EASY], "mix": {"sft": {"hard": 1}}}, "mix: sft: these shares cannot be met"),
+        ({"sft": [EASY], "mix": {"sft": {"hard": 1}}}, "mix: sft: these shares cannot be met: "),
         *[({"mix": {"sft": mix}}, "mix: sft: .* is not shares that add up to 1, and a size")
           for mix in ([], {"easy": 0.5}, {"easy": 1.5}, {"easy": True}, {"easy": 1, "size": 0},
                       {"easy": 1, "sise": 5})],

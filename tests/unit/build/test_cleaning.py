@@ -152,7 +152,7 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
     run(tmp_path, recipe)
     assert "notice: mix: grpo: 50 problems instead of 100" in capsys.readouterr().err
     write_rows(tmp_path / "hard.jsonl", generic(("What is 1 plus 1?", "2"), level=1))
-    with pytest.raises(UserError, match=r"mix: grpo: these shares .* \{'easy': 50\}"):
+    with pytest.raises(UserError, match=r"shares .* left are easy 50, cleaning dropped dup"):
         run(tmp_path, recipe)
 
 
