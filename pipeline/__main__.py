@@ -21,7 +21,14 @@ from pipeline.venv import fault, missing
 
 try:
     from pipeline import clean
-    from pipeline.commands import Command, commands, look_ahead, pending, stage_command
+    from pipeline.commands import (
+        Command,
+        commands,
+        look_ahead,
+        pending,
+        resolve_models,
+        stage_command,
+    )
     from pipeline.errors import UserError, killed, run_cli
     from pipeline.freshness import check_finished, check_start_model, is_current
     from pipeline.lock import claim
@@ -55,6 +62,7 @@ def main() -> None:
     if request.only:
         run_only(request)
         return
+    resolve_models(request)
     check_start_model(request)
     if request.asks_for("clean"):
         run_clean(request)

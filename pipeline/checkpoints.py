@@ -14,7 +14,7 @@ from zipfile import BadZipFile, ZipFile
 
 from safetensors import SafetensorError, safe_open
 
-from pipeline import json_files, manifest, weights
+from pipeline import json_files, manifest, named_models, weights
 from pipeline.errors import UserError, run_cli
 from pipeline.memory import memory_fault
 from pipeline.stages import TRAINED
@@ -55,7 +55,7 @@ def has_file(folder: Path, *patterns: str) -> bool:
 
 
 def check_checkpoint(path: str | None, key: str, template: str | None = None) -> None:
-    """Refuse a local checkpoint that is missing or not whole; hub ids pass.
+    """Refuse a local checkpoint that is missing or not whole; hub ids and short names pass.
 
     Args:
         key: the YAML key, for the message.
@@ -63,7 +63,7 @@ def check_checkpoint(path: str | None, key: str, template: str | None = None) ->
     """
     if not path:
         raise UserError(f"{key}: missing; set a checkpoint folder or a hub id owner/model")
-    if is_hub_id(path):
+    if is_hub_id(path) or named_models.is_pending(path):
         return
     if not has_file(Path(path), "config.json", "adapter_config.json"):
         remedy = "give a model's folder or hub id"

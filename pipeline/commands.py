@@ -1,11 +1,14 @@
 """The command line of each stage and tool, and which of them a request needs."""
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline import named_models, strict_yaml
+from pipeline.errors import UserError
 from pipeline.freshness import is_current
 from pipeline.stages import CHECKED_AHEAD, STAGES, TOOLS, config_name, is_for_scoring
 from pipeline.variables import Request, find_config, name_checkpoint
@@ -66,6 +69,39 @@ def pending(request: Request) -> list[str]:
         is_there = is_current(request, stage, stage_words(request, stage, False))
         if is_forced or found or not is_there:
             found.append(stage)
+    return found
+
+
+LOOK_AT_MODELS = ("preflight", "plan", "sweep", "control")
+
+
+def resolve_models(request: Request) -> None:
+    """Put the folder or hub id of a short name or GGUF file in place, made before any stage starts.
+
+    Where nothing will run, only what is there already counts.
+    """
+    stages = [stage for stage in request.stages if "model" in STAGES[stage].flags]
+    opens = bool(stages or request.asks_for("data", *LOOK_AT_MODELS))
+    is_run = opens and not (request.dry_run or request.list_stages)
+    if model := request["model"]:
+        found = named_models.resolve(model, "MODEL") if is_run else named_models.find(model)
+        request.values["model"] = found
+    elif is_run and (stages or request.asks_for(*LOOK_AT_MODELS)):
+        for place, name in named_in(request.recipe):
+            named_models.resolve(name, place)  # the stages find it
+
+
+def named_in(recipe: str) -> list[tuple[str, str]]:
+    """The models that a recipe's YAML files start from: `(file and key, model)`."""
+    found = []
+    for path in sorted(Path(recipe).glob("*.yaml")):
+        with contextlib.suppress(UserError):  # the stage names the line
+            said, key = strict_yaml.read(path, "run"), "model_name_or_path"
+            if isinstance(said, dict) and said.get("backend") != "openai":
+                found.append((f"{path}: {key}", str(said.get(key))))
+                listed = said.get("checkpoints")
+                for entry in listed if isinstance(listed, list) else []:
+                    found.append((f"{path}: checkpoints", str(entry).partition("=")[2]))
     return found
 
 

@@ -40,7 +40,7 @@ def claim(folder: str | Path) -> None:
     if not nearest(lock.parent).is_dir():
         raise UserError(f"{folder}: {nearest(lock.parent)} is a file; choose another folder")
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with _one_at_a_time(lock.parent):
+    with one_at_a_time(lock.parent):
         owner = _read(lock)
         if owner.get("pid") == os.getpid() and owner.get("host") == socket.gethostname():
             return
@@ -56,8 +56,8 @@ def claim(folder: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Let one process at a time read and write the lock."""
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let one process at a time into the block, by a lock on a folder."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # NFS locks no folder

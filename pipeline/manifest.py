@@ -28,6 +28,8 @@ from pipeline.paths import plain
 from pipeline.values import redact
 
 NAME = "manifest.json"
+ORIGIN = "origin.json"  # of a converted model's folder: the file that its weights come from
+ORIGIN_SHAPE = {"file": str, "source": str, "sha256": str, "quantization": str}
 MODEL_FILES = (
     "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
     "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
@@ -41,6 +43,7 @@ SHAPE: json_files.Shape = {
     "inputs?": _TEXTS,
     "files?": _TEXTS,
     "counts?": {str: object},
+    "origins?": {str: ORIGIN_SHAPE},
     "request?": _TEXTS,
     "versions?": _TEXTS,
     "git_commit?": _OPTIONAL,
@@ -367,6 +370,7 @@ def write(
         "git_commit": git_commit(),
         "request": hash_request(sys.argv[1:]),
         "inputs": inputs,
+        **({"origins": origins} if (origins := find_origins(inputs)) else {}),
         "counts": counts,
         **extra,
         "files": {name: sha256(Path(folder, name)) for name in files},
@@ -376,6 +380,17 @@ def write(
     path = Path(folder) / NAME
     write_json(path, value)
     return path
+
+
+def find_origins(paths: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The files that converted models among some paths come from, by path."""
+    places = {path: Path(path, ORIGIN) for path in paths}
+    remedy = "remove its folder, it is converted again"
+    return {
+        path: json_files.read(place, ORIGIN_SHAPE, remedy)
+        for path, place in places.items()
+        if place.is_file()
+    }
 
 
 def read(folder: str | Path) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from pipeline import consent, strict_yaml
+from pipeline import consent, named_models, strict_yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError, disk_fault
 from pipeline.folders import check_output
@@ -443,6 +443,29 @@ def started_from(model: str, file: dict[str, Any], run_dir: str) -> dict[str, An
     return {"model_name_or_path": own if is_trained else model, "checkpoints": checkpoints}
 
 
+def with_models(settings: Settings, resolve: Callable[[str, str], str]) -> Settings:
+    """The same with folders and hub ids in place of short names and GGUF files.
+
+    Args:
+        resolve: of a model and the key that names it, as `named_models.resolve`.
+    """
+    changes: dict[str, Any] = {}
+    key, checkpoints = "model_name_or_path", []
+    if isinstance(settings.get(key), str) and settings.get("backend") != "openai":
+        changes[key] = resolve(settings[key], key)
+    for entry in settings.get("checkpoints") or []:
+        name, equals, path = entry.partition("=")
+        checkpoints.append(f"{name}{equals}{resolve(path, f'checkpoints: {name}')}")
+    teachers = [dict(teacher) for teacher in settings.get("teachers") or []]
+    for teacher in teachers:
+        asked = {"backend": settings.get("backend")} | teacher
+        if isinstance(teacher.get(key), str) and asked["backend"] != "openai":
+            teacher[key] = resolve(teacher[key], f"teachers: {key}")
+    changes |= {"checkpoints": checkpoints, "teachers": teachers}
+    changes = {key: new for key, new in changes.items() if new and new != settings[key]}
+    return settings.replaced(**changes) if changes else settings
+
+
 def _take_path(key: str, shell: dict[str, Any], known: dict[str, Key]) -> str | None:
     """Take one of our own flags off the command line, unless the stage has a key of this name."""
     if key in known:
@@ -489,7 +512,7 @@ def read_settings(
     for name, key in known.items():
         if key.is_own and key.default is UNSET and name not in settings:
             raise UserError(f"{settings.path}: missing key {name!r}; set it")
-    return settings
+    return with_models(settings, lambda model, _: named_models.find(model))
 
 
 def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings:
@@ -597,7 +620,7 @@ def parse(
     if "-h" in argv or "--help" in argv:
         sys.stdout.write(help_text(doc, own, hf, defaults or {}))
         sys.exit(0)
-    settings = read_settings(own, hf, argv, defaults)
+    settings = with_models(read_settings(own, hf, argv, defaults), named_models.resolve)
     if check:
         settings = run_check(settings, check)
     if owns:

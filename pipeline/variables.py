@@ -35,7 +35,7 @@ from pipeline.stages import (
 PLAIN, SWITCH, TEXT, WORDS = "plain", "switch", "text", "words"
 VARIABLES = {
     "recipe": (PLAIN, "a folder of configs/, tiny-cpu by default"),
-    "model": (TEXT, "folder or hub id of the starting model, in place of the recipe's"),
+    "model": (TEXT, "folder, hub id or GGUF file to start from, or smollm2, not the recipe's"),
     "run": (PLAIN, "folder of the run, runs/<recipe> by default"),
     "lora": (SWITCH, "1: train LoRA adapters, with configs/lora.yaml"),
     "seed": (PLAIN, "seed of every stage"),
@@ -376,9 +376,9 @@ def known_recipes() -> list[str]:
 def name_model(model: str) -> str:
     """A model's last name, plain, for its run's folder; with a hash, as other folders may share it.
 
-    A folder has the same name however its path is written.
+    A folder or file has the same name however its path is written.
     """
-    path = os.path.realpath(model) if os.path.isdir(model) else model
+    path = os.path.realpath(model) if os.path.exists(model) else model
     plain = re.sub(r"[^\w-]+", ".", os.path.basename(path), flags=re.ASCII).strip(".")
     return f"{plain}-{sha256(os.fsencode(path)).hexdigest()[:6]}"
 

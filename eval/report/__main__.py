@@ -45,6 +45,9 @@ def main() -> None:
     report["unread"], report["flips"] = find_examples(results)
     report["references"] = page.load_references(list(next(iter(report["scores"].values()))))
     report["stages"] = read_stages(args.output_dir, evaluation["config"], checkpoints)
+    report["origins"] = evaluation.get("origins", {})
+    for made in report["stages"].values():
+        report["origins"] |= made.get("origins", {})
     report["git_commit"], report["versions"] = evaluation.get("git_commit"), evaluation["versions"]
     report["evaluation_config"] = evaluation["config"]
     panels = read_curves(checkpoints)

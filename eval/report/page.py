@@ -266,11 +266,17 @@ def is_untrained(report: dict[str, Any], name: str) -> bool:
 
 def notes(report: dict[str, Any]) -> list[str]:
     """Facts that a reader should know but need not doubt."""
-    return [
+    found = [
         f"{name} has random weights: it is expected to score about 0 and to be cut off."
         for name in report["scores"]
         if is_untrained(report, name)
     ]
+    names = {path: name for name, path in report["checkpoints"].items()}
+    for path, origin in report.get("origins", {}).items():
+        what = f"{names.get(path, path)} was converted from {origin['file']}, {origin['source']}"
+        blocks = origin["quantization"]
+        found.append(f"{what}: its weights were rounded to {blocks}." if blocks else f"{what}.")
+    return found
 
 
 def warnings(report: dict[str, Any]) -> list[str]:

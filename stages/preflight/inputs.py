@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 from data_prep.build.recipe import FILES
+from pipeline import named_models
 from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, read_json
 from pipeline.errors import UserError
 from pipeline.folders import check_output
@@ -65,6 +66,8 @@ def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
 def load_shape(model: str) -> dict[str, Any]:
     """Load the config.json of a checkpoint folder, or of a name of `shapes.yaml`."""
     path = Path(base_and_adapter(model, "model_name_or_path")[0]) / "config.json"
+    if named_models.is_named(model):
+        model = named_models.NAMED[model].hub
     if not path.is_file():
         shapes = read_yaml(SHAPES)
         if model in shapes:
@@ -299,6 +302,8 @@ def check_lora(recipe: Recipe) -> None:
 def is_own_folder(recipe: Recipe, model: str | None) -> bool:
     """Whether a model is neither the hub's, nor made by the run, nor the name of a shape."""
     if not model or is_hub_id(model) or model.startswith(f"{recipe.run}/"):
+        return False
+    if named_models.is_pending(model):
         return False
     return Path(model).exists() or model not in read_yaml(SHAPES)
 

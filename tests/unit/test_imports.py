@@ -16,10 +16,10 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("console", "memory", "values", "renamed", "stages", "venv", "faults"),
         ("errors", "names"),
         ("strict_yaml", "json_files", "paths", "consent", "folders"),
-        ("lock", "settings", "manifest"),
+        ("lock", "manifest", "named_models", "settings"),
         ("weights", "generation", "transformers4", "own_code"),
         ("prompts", "checkpoints", "rows", "card"),
-        ("variables", "freshness", "commands", "clean", "adapters", "template"),
+        ("variables", "freshness", "commands", "clean", "adapters", "template", "gguf_files"),
         ("__main__",),
     ],
     "grading": [("",)],
@@ -54,6 +54,7 @@ HOMES = {
         {
             "benchmarks/throughput_runs.py": "builds one, loads none",
             "pipeline/transformers4.py": "writes a class's name, loads none",
+            "pipeline/gguf_files.py": "builds one, loads none",
         },
     ),
     "write a whole file": (
@@ -65,6 +66,7 @@ HOMES = {
             "stages/sft_rows.py": "puts a folder of token ids in place",
             "stages/trainer/resume.py": "renames the state of abandoned checkpoints",
             "pipeline/template.py": "puts a base model's folder in place",
+            "pipeline/named_models.py": "puts a converted model's folder in place",
             "stages/adapters.py": "puts a merged copy's folder in place",
             "stages/trainer/evaluation.py": "puts the best checkpoint's folder in place",
         },
