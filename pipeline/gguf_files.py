@@ -194,19 +194,21 @@ def build_tokenizer(file: GgufFile) -> Any:
 def build_model(file: GgufFile) -> Any:
     """The model of a file, without what transformers notes of the file."""
     import torch
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     quiet_transformers()
-    dtype = getattr(torch, file.dtype())
+    folder, name, ids = file.path.parent, file.path.name, special_ids(file)
     with loading("model", str(file.path), "GGUF"):
+        config = AutoConfig.from_pretrained(folder, gguf_file=name)
+        if width := file.of_model("attention.key_length"):
+            config.head_dim = width  # transformers 5.17 takes Qwen3's default
         loaded = AutoModelForCausalLM.from_pretrained(
-            file.path.parent, gguf_file=file.path.name, dtype=dtype
+            folder, gguf_file=name, config=config, dtype=getattr(torch, file.dtype())
         )
     # The loaded one counts as quantized, which no `save_pretrained` takes.
-    ids = special_ids(file)
     values = loaded.config.to_dict() | {"bos_token_id": None} | ids
-    for name in ("quantization_config", "_name_or_path", "_model_name_or_path", "unk_token_id"):
-        values.pop(name, None)
+    for key in ("quantization_config", "_name_or_path", "_model_name_or_path", "unk_token_id"):
+        values.pop(key, None)
     with torch.device("meta"):
         model = type(loaded)(type(loaded.config)(**values))
     model.load_state_dict(loaded.state_dict(), assign=True)
