@@ -66,7 +66,7 @@ def check_checkpoint(path: str | None, key: str, template: str | None = None) ->
     if is_hub_id(path) or named_models.is_pending(path):
         return
     if not has_file(Path(path), "config.json", "adapter_config.json"):
-        remedy = "give a model's folder or hub id"
+        remedy = "give a model's folder, hub id or GGUF file"
         if Path(path).name in MODEL_STAGES:
             remedy = f"run `make {Path(path).name}` first, or {remedy}"
         raise UserError(f"{key}: {path} holds no model; {remedy}")

@@ -79,28 +79,31 @@ def is_pending(model: str) -> bool:
     return is_named(model) or (is_file(model) and Path(model).is_file())
 
 
-def cache_folder() -> Path:
-    """The user's cache of converted models."""
+def user_cache() -> Path:
+    """The folder of the user's caches, as the XDG specification has it."""
     given = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    return home / "sft-grpo-math" / "models"
+    return Path(given) if os.path.isabs(given) else Path.home() / ".cache"
 
 
 def place_of(digest: str, name: str) -> Path:
     """The folder of a converted model, by the SHA-256 of its GGUF file."""
     name = next((short for short, model in NAMED.items() if model.sha256 == digest), name)
-    return cache_folder() / digest[:16] / name
+    return user_cache() / "sft-grpo-math/models" / digest[:16] / name
+
+
+def hub_cache() -> Path:
+    """The folder of huggingface_hub's cache.
+
+    The library is not asked: it reads HF_HUB_OFFLINE once, as it is imported, and a stage may set
+    that later.
+    """
+    home = os.environ.get("HF_HOME") or user_cache() / "huggingface"
+    return Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
 
 
 def has_hub_copy(hub_id: str) -> bool:
-    """Whether the hub's cache on this machine has all of a model.
-
-    huggingface_hub is not asked: it reads HF_HUB_OFFLINE once, as it is imported, and a stage may
-    set that later.
-    """
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    found = cache.glob(f"models--{hub_id.replace('/', '--')}/snapshots/*")
+    """Whether the hub's cache on this machine has all of a model."""
+    found = hub_cache().glob(f"models--{hub_id.replace('/', '--')}/snapshots/*")
     return any(all((folder / name).is_file() for name in NEEDED) for folder in found)
 
 

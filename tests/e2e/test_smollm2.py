@@ -25,14 +25,15 @@ TEXTS = {
     "The capital of France is Paris.": [504, 3575, 282, 4649, 314, 7042, 30],
 }  # fmt: skip
 ONE_STEP = {"max_steps": 2, "logging_steps": 1, "save_steps": 2}
+# The audit asks that correct answers fit.
 CHANGES = {
-    "sft": ONE_STEP | {"per_device_train_batch_size": 2, "warmup_steps": 0},
+    "sft": ONE_STEP | {"num_train_epochs": None, "per_device_train_batch_size": 2, "warmup_steps": 0},
     "difficulty": {"limit": 4, "num_samples": 2, "max_new_tokens": 8},
     "grpo": ONE_STEP
-    | {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 8,
+    | {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 128,
        "min_pass_rate": 0.0, "max_pass_rate": 1.0, "eval_problems": 2, "eval_steps": 2,
        "num_generations_eval": 2, "per_device_eval_batch_size": 4, "warmup_steps": 0},
-    "eval": {"limit": 2, "num_samples": 2, "max_new_tokens": 8, "tasks": ["held_out"]},
+    "eval": {"limit": 2, "num_samples": 2, "max_new_tokens": 128, "tasks": ["held_out"]},
 }  # fmt: skip
 
 

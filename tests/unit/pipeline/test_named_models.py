@@ -1,6 +1,8 @@
 """A short name or a GGUF file becomes one folder of the user's cache; each failure is one line."""
 
 import hashlib
+import subprocess
+import sys
 from zipfile import ZipFile
 
 import pytest
@@ -81,6 +83,17 @@ def test_the_hubs_copy_on_this_machine_goes_first(named, wheel, cache, tmp_path)
     assert named_models.find("small") != HUB  # half a download
     (snapshot / named_models.NEEDED[0]).touch()
     assert named_models.find("small") == named_models.resolve("small", "MODEL") == HUB
+
+
+@pytest.mark.parametrize("given", ["XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE"])
+def test_the_hubs_cache_is_where_the_library_has_it(given, tmp_path, monkeypatch):
+    names = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(given, str(tmp_path / "elsewhere"))
+    code = "from huggingface_hub.constants import HF_HUB_CACHE; print(HF_HUB_CACHE)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(named_models.hub_cache())
 
 
 def test_the_hub_is_asked_before_pip(named, cache, monkeypatch):
