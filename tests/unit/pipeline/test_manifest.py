@@ -1,5 +1,6 @@
 """Manifests: last, whole, and true to what was read."""
 
+import json
 from contextlib import nullcontext
 
 import pytest
@@ -193,3 +194,18 @@ def test_a_key_that_an_earlier_version_lacked_counts_as_its_default(tmp_path):
     ):
         config = {"seed": 0} | more
         assert manifest.is_current(tmp_path, config, defaults=defaults) is is_current, more
+
+
+def test_a_manifest_says_where_a_converted_model_comes_from(tmp_path):
+    origin = {"file": "a.gguf", "source": "here", "sha256": "0", "quantization": "Q4_1 (4-bit)"}
+    model = tmp_path / "model"
+    model.mkdir()
+    inputs = {str(model): "abc", "owner/name": "hub"}
+    manifest.write(tmp_path, "sft", {}, inputs, {}, 0.0)
+    assert "origins" not in manifest.read(tmp_path)
+    (model / manifest.ORIGIN).write_text(json.dumps(origin))
+    manifest.write(tmp_path, "sft", {}, inputs, {}, 0.0)
+    assert manifest.read(tmp_path)["origins"] == {str(model): origin}
+    (model / manifest.ORIGIN).write_text("{}")
+    with pytest.raises(UserError, match="is damaged"):
+        manifest.write(tmp_path, "sft", {}, inputs, {}, 0.0)

@@ -55,6 +55,20 @@ def test_a_checkpoint_that_another_one_was_trained_from(run, tmp_path):
         assert len(found) == number
 
 
+def test_converted_weights_are_a_note(run, tmp_path):
+    (tmp_path / "sft").mkdir()
+    blocks = {"file": "a.gguf", "source": "here", "sha256": "0", "quantization": "Q4_1 (4-bit)"}
+    whole = blocks | {"file": "b.gguf", "quantization": ""}
+    made = {"stage": "sft", "origins": {"/cache/a": blocks, str(tmp_path / "sft"): whole}}
+    (tmp_path / "sft/manifest.json").write_text(json.dumps(made))
+    folder = run()
+    report = json.loads((folder / "report.json").read_text())
+    assert report["origins"] == made["origins"]
+    page = (folder / "report.html").read_text()
+    assert "/cache/a was converted from a.gguf, here: its weights were rounded to Q4_1" in page
+    assert "sft was converted from b.gguf, here." in page
+
+
 def test_a_checkpoint_that_has_changed(run, tmp_path):
     (tmp_path / "grpo").mkdir()
     (tmp_path / "grpo" / "config.json").write_text("{}")
