@@ -172,7 +172,7 @@ def resolve(model: str, key: str) -> str:
 @contextlib.contextmanager
 def work_folder(folder: Path) -> Iterator[Path]:
     """A folder beside the result, on its disk; it is removed in the end, whatever happens."""
-    work = folder.with_name("partial")
+    work = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
     work.mkdir()
     try:
