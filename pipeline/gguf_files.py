@@ -6,7 +6,7 @@
 numbers. The tokenizer is built here from the file's tokens and merges. The one that transformers
 5.17 makes of a Llama's has the BOS as its EOS, and does not split numbers as the model learned.
 
-SmolLM2-135M (98 MB as Q4_1) takes 1.3 GB of memory, a minute on one core, and 517 MiB of disk.
+SmolLM2-135M (98 MB as Q4_1) takes 1.4 GB of memory, a minute on one core, and 517 MiB of disk.
 """
 
 import json
