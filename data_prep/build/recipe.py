@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.decontamination.benchmarks import BENCHMARKS
+from data_prep.sources.equations import THOUGHTS
 from data_prep.sources.registry import BUILDERS, known_options
 from grading import own_grader
 from grading.own_grader import KEY
@@ -60,6 +61,7 @@ class Source:
     level_key: str | None = None
     apply_chat_template: bool | None = None
     trace: int | None = None
+    thought: str | None = None
 
     def builder_options(self) -> dict[str, Any]:
         """The options that are set, for the builder."""
@@ -142,6 +144,9 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
         )
     if name != "synthetic" and not (source.hub or source.file):
         raise UserError(f"{where}: missing key 'file' or 'hub'; set one of the two")
+    if source.thought is not None and source.thought not in THOUGHTS:
+        names = ", ".join(THOUGHTS)
+        raise UserError(f"{where}: thought: must be one of {names} (got {source.thought!r})")
     difficulty = source.difficulty
     if difficulty not in (None, *BANDS) and not _are_bounds(difficulty):
         forms = "easy, medium or hard, or {by: level, medium: 3, hard: 5}"

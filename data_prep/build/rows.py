@@ -39,7 +39,7 @@ from data_prep.decontamination.text import question_key, tokenise
 from data_prep.schema import Problem
 from data_prep.sources import synthetic
 from data_prep.sources.base import Drop
-from data_prep.sources.registry import BUILDERS
+from data_prep.sources.registry import BUILDERS, SPLITS
 from data_prep.sources.thoughts import read_thought
 from grading import own_grader
 from pipeline.errors import OutOfMemoryError, UserError
@@ -82,12 +82,21 @@ class SourceRows:
         else:
             files = files or [fetch_hub_file(source.hub, source.hub_file)]
             rows = itertools.chain.from_iterable(map(read_rows_and_faults, files))
-        numbered = enumerate(self._counted(rows))
+        numbered = enumerate(self._counted(self._of_split(rows)))
         items: Iterable[Item] = ((position, *row) for position, row in numbered)
         yield from show(items, f"{key}: {source.name}")
         if not self.num_read:
             place = source.file or source.hub
             raise UserError(f"{key}: {source.name}: {place} has no rows; check the file or split")
+
+    def _of_split(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """The rows without those of another split; a row that names none is of the source's."""
+        source = self._job.source
+        split_of = SPLITS.get(source.name)
+        for where, row in rows:
+            found = split_of(row) if split_of and isinstance(row, dict) else None
+            if found in (None, source.split):
+                yield where, row
 
     def _generate(self) -> Iterator[tuple[str, Any]]:
         source, key, seed = self._job.source, self._job.key, self._job.args.seed

@@ -5,7 +5,16 @@ import inspect
 from collections.abc import Callable
 
 from data_prep.schema import Problem
-from data_prep.sources import evaluation_sets, generic, gsm8k, math, numinamath, rl_sets
+from data_prep.sources import (
+    evaluation_sets,
+    generic,
+    gsm8k,
+    math,
+    numinamath,
+    rl_sets,
+    word_problems,
+)
+from pipeline.rows import Row
 
 BUILDERS: dict[str, Callable[..., Problem]] = {
     "gsm8k": gsm8k.build_problem,
@@ -16,12 +25,16 @@ BUILDERS: dict[str, Callable[..., Problem]] = {
     "dapo": rl_sets.build_dapo,
     "deepmath": rl_sets.build_deepmath,
     "areal_boba": rl_sets.build_areal_boba,
+    "svamp": word_problems.build_svamp,
+    "mawps": word_problems.build_mawps,
     "aime": evaluation_sets.build_aime,
     "gpqa": evaluation_sets.build_gpqa,
     "arc": evaluation_sets.build_arc,
     "generic": generic.build_problem,
     "traces": generic.build_trace,
 }
+# Of sets that come in one file too: the split that a row says it belongs to, or None.
+SPLITS: dict[str, Callable[[Row], str | None]] = {"svamp": word_problems.split_of_svamp}
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Every real file is built by its source: what is kept, what is dropped and why; sets are whole."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -9,7 +10,7 @@ from data_prep.schema import Problem
 from data_prep.sources.base import Drop, find_value, repair_escapes
 from data_prep.sources.registry import BUILDERS
 from data_prep.sources.templates import bare_question
-from grading.equivalence.compare import is_parseable
+from grading.equivalence.compare import is_parseable, is_same_value
 from grading.grade import grade_short_all
 from pipeline.rows import read_rows
 
@@ -51,21 +52,25 @@ FILES = [
     ("math/test_minus_math500_4500.jsonl.gz", "math", 4500, {}, (4500, 4500, 4500)),
     # Two golds are ""; two levels are "Level ?".
     ("math/train.jsonl", "math", 7500, {"no_answer": 2}, (0, 7496, 7498)),
+    ("mawps/mawps_2065.jsonl", "mawps", 2065, {}, (0, 0, 2065)),
     (COT, "numinamath", 2000, NUMINA, (1868, 0, 0)),
     (UPSTREAM_COT, "numinamath", 2000, NUMINA, (1868, 0, 0)),  # `source` is "unknown"
+    ("svamp/svamp_1000.jsonl", "svamp", 1000, {}, (0, 0, 1000)),
     (ORZ_57K, "orz", 1785, {}, (0, 0, 0)),
     (ORZ_72K, "orz", 2000, {}, (0, 0, 0)),
 ]
 # Files whose questions stand among instructions; all others must come out as they are.
 WRAPPED = ("aime/aime-2024_dapo.parquet", "areal_boba/areal_prompt_rows_10.jsonl", DSR_VERL)
-QUESTIONS = ("problem", "question", "instruction", "prompt", "conversations")
+QUESTIONS = (
+    "problem", "question", "instruction", "prompt", "conversations", "input", "Question",
+)  # fmt: skip
 
 
-def build_all(path, source):
+def build_all(path, source, **options):
     found = []
     for where, row in read_rows(path):
         try:
-            found.append(BUILDERS[source](row, f"s-train-{where}", where))
+            found.append(BUILDERS[source](row, f"s-train-{where}", where, **options))
         except Drop as drop:
             found.append(drop)
     return found
@@ -98,6 +103,27 @@ def test_questions_without_instructions_stay_byte_for_byte(shared_data, file):
     # Twenty of DAPO's Chinese problems end with the same instructions, box and all.
     assert len(changed) == (20 if file == DAPO else 3 if file.startswith("dapo") else 0)
     assert all(text.startswith(bare_question(text)) for text in changed)
+
+
+def test_nearly_every_equation_of_the_training_rows_is_a_thought(shared_data):
+    for source, file, number, drops in (
+        ("svamp", "svamp/svamp_1000.jsonl", 1000, {"solution_disagrees": 1}),
+        ("gsm8k", "gsm8k/train.jsonl", 7473, {"solution_disagrees": 375, "no_solution": 107}),
+    ):
+        built = build_all(shared_data / file, source, thought="equation")
+        assert len(built) == number
+        assert Counter(b.reason for b in built if isinstance(b, Drop)) == drops
+        lines = [p.solution.split("\n") for p in built if isinstance(p, Problem)]
+        sides = [line.partition(" = ")[::2] for one in lines for line in one if "=" in line]
+        wrong = [one for one in sides if not is_same_value(*one)]
+        assert sides and wrong == []
+
+
+def test_the_text_of_the_word_problems_is_nobody_s_tokens(shared_data):
+    for source, file in (("svamp", "svamp/svamp_1000.jsonl"), ("mawps", "mawps/mawps_2065.jsonl")):
+        questions = [p.question for p in build_all(shared_data / file, source)]
+        assert [q for q in questions if re.search(r" [,.?!]( |$)|  |\$ \d| n't| 's\b", q)] == []
+        assert [q for q in questions if re.search(r"(^|[.?!] )[a-z]", q)] == []
 
 
 def test_wrapped_copies_give_the_same_questions(shared_data):

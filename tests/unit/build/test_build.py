@@ -170,6 +170,8 @@ EASY = TRAIN | {"difficulty": "easy"}
             (TRAIN | {"min_level": "x"}, "min_level: 'x' is not a number"),
             (TRAIN | {"sample": 0}, "sample: must be at least 1"),
             (TRAIN | {"options": {"x": 1}}, "options: has no effect on this source"),
+            (TRAIN | {"thought": "equations"}, "thought: must be one of equation .*'equations'"),
+            ({"name": "mawps", "file": "a", "thought": "equation"}, "thought: has no effect on"),
             (TRAIN | {"prompt_key": "q"}, "prompt_key: has no effect on this source"),
             (TRAIN | {"name": "generic", "answer_key": "a"}, "missing key 'prompt_key' or"),
             ({"name": "synthetic"}, "missing key 'sample'"),
@@ -189,6 +191,48 @@ def test_bad_recipes(tmp_path, recipe, change, words):
 def test_the_same_source_twice_gives_duplicates(tmp_path, recipe):
     _, written = run(tmp_path, recipe | {"sft": [TRAIN] * 2, "test": []})
     assert written["outputs"]["sft_train.jsonl"]["rows_out"] == 49
+
+
+def svamp(number, **changes):
+    """A row of SVAMP, `( number + 1 )`."""
+    row = {"Body": f"Ann has {number} books and buys 1 more.", "Question": "How many has she now?"}
+    return row | {"Answer": number + 1.0, "Equation": f"( {number}.0 + 1.0 )"} | changes
+
+
+def test_svamp_in_one_file_has_the_hub_s_splits(tmp_path, recipe, monkeypatch):
+    rows = [svamp(2, idx=699), svamp(30, idx=700), svamp(400, idx=0), svamp(5000, idx=999)]
+    (tmp_path / "svamp").mkdir()
+    write_rows(tmp_path / "svamp/svamp_1000.jsonl", rows)
+    place = {"name": "svamp", "hub": "ChilleD/SVAMP", "file": "svamp/"}
+    recipe = {"sft": [place | {"thought": "equation"}], "test": [place | {"split": "test"}]}
+    folder, written = run(tmp_path, recipe)
+    names = "sft_train.jsonl", "test.jsonl"
+    found = [[row["answers"] for row in read_rows(folder / name)] for name in names]
+    assert [sorted(one) for one in found] == [[["3"], ["401"]], [["31"], ["5001"]]]
+    assert [written["outputs"][name]["rows_in"] for name in names] == [2, 2]
+    hub = {"train": [rows[2], rows[0]], "test": [rows[1], rows[3]]}  # without idx, text for answers
+    hub = {
+        split: [svamp(int(row["Answer"]) - 1, Answer=f"{row['Answer']:.0f}") for row in of_split]
+        for split, of_split in hub.items()
+    }
+    monkeypatch.setattr(
+        "data_prep.build.rows.load_hub",
+        lambda name, split, config: ((f"{split}:{n}", row) for n, row in enumerate(hub[split])),
+    )
+    run(tmp_path, recipe | {"data_root": None, "output_dir": "{run}/hub"})
+    other = [[row["answers"] for row in read_rows(tmp_path / "run/hub" / name)] for name in names]
+    assert [sorted(one) for one in other] == [sorted(one) for one in found]
+
+
+def test_an_equation_s_level_chooses_rows_and_what_disagrees_is_counted(tmp_path, recipe):
+    rows = [svamp(2), svamp(30, Answer=1.0), svamp(4, Equation="( 4 * 1.0 ) + 1.0")]
+    write_rows(tmp_path / "svamp.jsonl", rows)
+    entry = {"name": "svamp", "file": "svamp.jsonl", "thought": "equation", "max_level": 1}
+    folder, written = run(tmp_path, {"sft": [entry]})
+    (row,) = read_rows(folder / "sft_train.jsonl")
+    assert row["completion"] == "<think>\n2 + 1 = 3\n</think>\n\n\\boxed{3}"
+    found = written["outputs"]["sft_train.jsonl"]["dropped"]
+    assert found == {"level": 1, "solution_disagrees": 1}
 
 
 def test_two_files_of_one_split_get_ids_of_their_own(tmp_path, recipe):

@@ -36,6 +36,14 @@ CONTEST = {
     "problem_idx": 3, "problem": "Find $x$.\n", "answer": r"\frac{1}{2}",
     "problem_type": ["Algebra"],
 }  # fmt: skip
+SVAMP = {
+    "Body": "A pack of  dvds costs $ 76. If there is a discount of $ 25", "Type": "Subtraction",
+    "Question": "How much is each pack ?", "Answer": 51.0, "Equation": "( 76.0 - 25.0 )",
+    "ID": "chal-1", "idx": 900,
+}  # fmt: skip
+SVAMP_QUESTION = "A pack of dvds costs $76. If there is a discount of $25, how much is each pack?"
+DVDS = {"id": "svamp-train-chal-1", "question": SVAMP_QUESTION, "subject": "Subtraction"}
+MAWPS = {"input": "it is n't Mike 's . how many are there now ?", "target": 43.0, "type": "addsub"}
 GPQA = {
     "Question": "Which gas is lightest?\n", "Correct Answer": "hydrogen\n",
     "Incorrect Answer 1": "neon", "Incorrect Answer 2": "argon\n\nof any kind",
@@ -106,6 +114,30 @@ ROWS = [
     # (source, row, options, fields that are not those of most rows)
     ("gsm8k", {"question": " How many? ", "answer": "48/2 = <<48/2=24>>24 clips\n#### 1,024"}, {},
      {"question": "How many?", "answers": ("1024",), "solution": "48/2 = 24 clips"}),
+    ("gsm8k", {"question": "How many?", "answer": "6<<2+2*2=6>>, 3 is <<2*-1.5=-3>>\n#### -3"},
+     {"thought": "equation"}, {"question": "How many?", "answers": ("-3",), "level": 3,
+                               "solution": "2 * 2 = 4\n2 + 4 = 6\n2 * (-1.5) = -3"}),
+    ("svamp", SVAMP, {}, {"answers": ("51",), **DVDS}),
+    ("svamp", SVAMP | {"Answer": "51"}, {"thought": "equation"},  # as on the hub
+     {"answers": ("51",), "solution": "76 - 25 = 51", "level": 1, **DVDS}),
+    ("svamp", SVAMP | {"Equation": "( 60.0 * ( 55.0 / 15.0 ) )", "Answer": 220.0},
+     {"thought": "equation"}, {"answers": ("220",), "level": 2, **DVDS,
+                               "solution": "55 / 15 = 11/3\n60 * (11/3) = 220"}),
+    ("svamp", SVAMP | {"Equation": "8.0", "Answer": 8.0}, {"thought": "equation"},
+     {"answers": ("8",), "solution": "8", "level": 1, **DVDS}),
+    ("svamp", {"Body": "There are 7 teachers", "Question": "How many?", "Answer": 5.0}, {},
+     {"question": "There are 7 teachers. How many?"}),
+    ("svamp", {"Body": "There were 3. ", "Question": "How many?", "Answer": 5.0}, {},
+     {"question": "There were 3. How many?"}),
+    ("mawps", MAWPS, {}, {"question": "It isn't Mike's. How many are there now?",
+                          "answers": ("43",), "subject": "addsub"}),
+    ("mawps", {"input": "How many are .5 of it?", "target": -0.6666666667}, {},
+     {"question": "How many are .5 of it?", "answers": ("-0.6666666667", "-2/3")}),
+    ("mawps", {"input": "How many?", "target": 0.6180339887}, {},  # of no small fraction
+     {"question": "How many?", "answers": ("0.6180339887",)}),
+    ("mawps", {"id": "mawps__1", "question": "How many?", "result": "3_000", "result_float": 3e3,
+               "expression": "(1+2)*1000"}, {}, {"id": "mawps-train-mawps__1",
+                                                 "question": "How many?", "answers": ("3_000",)}),
     ("numinamath", NUMINA, {}, SO),
     ("numinamath", {"instruction": "Find $x$.", "response": r"One \boxed{1}, so \boxed{5}."}, {},
      {"solution": r"One \boxed{1}, so \boxed{5}."}),
@@ -175,6 +207,8 @@ def test_rows_become_problems(name, row, options, fields):
 
 
 DROPS = [
+    *[("svamp", SVAMP | {"Answer": gold}, "no_answer") for gold in NO_GOLD],
+    ("mawps", MAWPS | {"target": None}, "no_answer"),
     *[("aime", {"problem": "q", "answer": gold}, "no_answer") for gold in NO_GOLD],
     ("math", CONTEST | {"answer": ""}, "no_answer"),
     *[("orz", orz({"value": gold}), "no_answer") for gold in (*NO_GOLD, " ", [])],
@@ -202,6 +236,25 @@ DROPS = [
 ]  # fmt: skip
 
 
+DISAGREES = (SVAMP | {"Answer": 50.0}, "solution_disagrees")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        DISAGREES,
+        *[(SVAMP | {"Equation": equation}, "no_solution")
+          for equation in (None, "", "X=76-25", "9**9**9", "__import__('os').getpid()", "'7'*9",
+                           "51 if 1 else 0", "1/0", "True", "51j", "51" + " " * 200)],
+    ],
+)  # fmt: skip
+def test_an_equation_that_is_none_or_another_s_is_a_named_drop(row, reason):
+    assert build("svamp", row).solution == ""
+    with pytest.raises(Drop) as caught:
+        build("svamp", row, thought="equation")
+    assert caught.value.reason == reason
+
+
 @pytest.mark.parametrize(("name", "row", "reason"), DROPS)
 def test_rows_without_a_usable_gold_are_named_drops(name, row, reason):
     with pytest.raises(Drop) as caught:
@@ -215,6 +268,9 @@ FAULTS = [
     ("gsm8k", {"question": "q", "answer": 5}, {}, r"answer: 5 is not text"),
     ("gsm8k", {"question": "q", "answer": "it is 5"}, {}, r"answer: 'it is 5' has 0 '####'"),
     ("gsm8k", {"question": "q", "answer": "so\n#### five"}, {}, r".*'five' .* is not a number"),
+    ("svamp", {"Question": "q", "Answer": 5.0}, {}, "missing column 'Body' or 'body'"),
+    ("svamp", SVAMP | {"Answer": {}}, {}, "Answer: {} is not text"),
+    ("mawps", {"input": "q"}, {}, "missing column 'target' or 'result' or 'answer'"),
     ("numinamath", {"problem": "q"}, {}, "missing column 'solution' or 'response', found 'prob"),
     ("numinamath", NUMINA_15 | {"problem_is_valid": True}, {}, "problem_is_valid: True is not"),
     ("areal_boba", {"prompt": "q"}, {}, "missing column 'solutions'"),
