@@ -35,7 +35,7 @@ from pipeline import settings as config
 from pipeline.console import quiet_imports
 from pipeline.stages import STAGES, config_name
 from tests.demo import ROOT, make, write_recipe
-from tests.recipes import SHIPPED
+from tests.recipes import ON_CPU, SHIPPED
 from tests.unit.stages.helpers import write_model
 
 HERE = Path(__file__).parent
@@ -180,8 +180,7 @@ def settings() -> dict[str, str]:
     found = {}
     paths = [p for name in SHIPPED for p in sorted((ROOT / "configs" / name).glob("*.yaml"))]
     paths = [path for path in paths if "data-" not in path.stem]  # of a sweep
-    cpu = ("tiny-cpu", "skewed-cpu")  # they have no twin
-    twins = [(path, "-lora") for path in paths if path.parent.name not in cpu]
+    twins = [(path, "-lora") for path in paths if path.parent.name not in ON_CPU]  # have no twin
     for path, twin in [*((path, "") for path in paths), *twins]:
         recipe, stage = path.parent.name + twin, path.stem
         argv = ["--config", str(path.relative_to(ROOT)), "--run_dir", f"runs/{recipe}"]

@@ -27,6 +27,11 @@ REPOSITORIES = {
     "areal_boba": (["AReaL-boba-106k.jsonl", "README.md"], ["AReaL-boba-106k.jsonl"]),
     "orz": (["orz_math_57k_collection.json", "README.md"], ["orz_math_57k_collection.json"]),
     "dapo": (["data/dapo-math-17k.parquet", "README.md"], ["data/dapo-math-17k.parquet"]),
+    "svamp": (
+        [f"{folder}{split}{ending}" for split in ("train", "test")
+         for folder, ending in (("", ".json"), ("data/", "-00000-of-00001.parquet"))],
+        ["data/train-00000-of-00001.parquet"],
+    ),
     "deepmath": (
         [f"data/train-0000{n}-of-00010.parquet" for n in range(10)] + ["README.md"],
         [f"data/train-0000{n}-of-00010.parquet" for n in range(10)],
