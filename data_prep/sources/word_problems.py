@@ -5,8 +5,8 @@ full stop ("If each pack costs 26 dollars"). `Answer` is 145.0 or "145", `Equati
 `( 290.0 / 2.0 )`. The hub has 700 training and 300 test problems. Copies of all 1,000 in one file
 number them by `idx` in this order, the training problems first.
 
-MAWPS (`MU-NLPC/Calc-mawps`): `question` and `result` on the hub, `input` and `target` in the file
-of 2,065 problems (AddSub, MultiArith, SingleEq, SingleOp). Its text is partly a tokeniser's, and
+MAWPS (`MU-NLPC/Calc-mawps`): `question` and `result_float` on the hub, `input` and `target` in the
+file of 2,065 problems (AddSub, MultiArith, SingleEq, SingleOp). Its text is partly a tokeniser's, and
 some golds are cut off, as in 0.6666666667.
 """
 
@@ -26,7 +26,7 @@ _SENTENCE = re.compile(r"(?<=[.?!]) +")
 # What tokenisers put spaces around: "Mike 's", "is n't", "now ?", "$ 5".
 _SPACED = re.compile(r" (?=(?:n't|'(?:s|re|ve|ll|d|m))\b|[.,?!;:%](?:\s|$))|(?<=\$) (?=\d)")
 _SENTENCE_START = re.compile(r"(?:^|(?<=[.?!] ))[a-z]")
-_CUT_DECIMALS = re.compile(r"-?\d+\.\d{10}")
+_CUT_DECIMALS = re.compile(r"-?\d+\.\d{10,}")
 LARGEST_DENOMINATOR = 100
 
 
@@ -74,7 +74,7 @@ def build_mawps(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """
     name = base.own_id(problem_id, base.get_value(row, ("id",)))
     subject = base.get_text(row, ("type",), where, default="").strip()
-    columns = ("input", "question"), ("target", "result", "answer"), ()
+    columns = ("input", "question"), ("target", "result_float", "answer"), ()
     built = base.build_row(row, name, where, "mawps", *columns, subject=subject)
     golds = [gold for text in built.answers for gold in (text, read_fraction(text)) if gold]
     return replace(built, question=tidy(built.question), answers=tuple(dict.fromkeys(golds)))
