@@ -6,8 +6,8 @@ full stop ("If each pack costs 26 dollars"). `Answer` is 145.0 or "145", `Equati
 number them by `idx` in this order, the training problems first.
 
 MAWPS (`MU-NLPC/Calc-mawps`): `question` and `result_float` on the hub, `input` and `target` in the
-file of 2,065 problems (AddSub, MultiArith, SingleEq, SingleOp). Its text is partly a tokeniser's, and
-some golds are cut off, as in 0.6666666667.
+file of 2,065 problems (AddSub, MultiArith, SingleEq, SingleOp). Its text is partly a tokeniser's,
+and some golds are cut off, as in 0.6666666667.
 """
 
 import re
