@@ -30,7 +30,7 @@ import yaml
 
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
-from pipeline import errors
+from pipeline import errors, named_models
 from pipeline import settings as config
 from pipeline.console import quiet_imports
 from pipeline.stages import STAGES, config_name
@@ -152,7 +152,13 @@ def run_main(stage: str, argv: list[str], checks: bool) -> tuple:
         raise Parsed(config.parse(*args, check=check if checks else None, **kwargs))
 
     change, argv = mock.patch.object, [stage, *argv]
-    with change(module, "parse", parse), change(sys, "argv", argv), change(config, "claim"):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(change(module, "parse", parse))
+        stack.enter_context(change(sys, "argv", argv))
+        stack.enter_context(change(config, "claim"))
+        # The name of a model stays: its folder is another one on each machine.
+        stack.enter_context(change(named_models, "find", lambda model: model))
+        stack.enter_context(change(named_models, "resolve", lambda model, key: model))
         try:
             module.main()
         except Parsed as found:
