@@ -150,6 +150,7 @@ def build_trainer(
         guards=guards_of(args, grpo),
         keeps_best=not args.validate_only,
         dead_groups=args.dead_groups,
+        fast_generation=args.fast_generation,
         **training.trainer_kwargs(model, grpo),
     )
 

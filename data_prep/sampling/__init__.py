@@ -34,6 +34,7 @@ class SamplingArguments:
     top_p: float = setting(1.0, "nucleus sampling, 0..1")
     max_new_tokens: int = setting(2048, "longest completion, tokens")
     batch_size: int = setting(64, "hf: completions generated at once")
+    fast_generation: bool = setting(True, "hf: shared prompts read once, ended completions dropped")
     final_number: bool = setting(
         False, "where there is no box, the number at the end of the text is the answer"
     )

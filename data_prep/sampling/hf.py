@@ -8,12 +8,14 @@ Log-likelihoods are the harness's own.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import transformers
 
 from data_prep.sampling import SamplingArguments
+from data_prep.sampling.generate import RowProcessor, generate
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.adapters import load_merged
 from pipeline.checkpoints import load_tokenizer, loading
@@ -84,7 +86,7 @@ def fit(prompt_ids: list[int], settings: Settings, max_length: int) -> list[int]
     return prompt_ids[-most:]
 
 
-class SeededSampler(transformers.LogitsProcessor):
+class SeededSampler(RowProcessor):
     """Draws each row's next token by inverting its cumulative distribution.
 
         token = min { v : P(0) + ... + P(v) > u }        u ~ U[0, 1), one for each row and step
@@ -108,6 +110,9 @@ class SeededSampler(transformers.LogitsProcessor):
         token = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
         drawn = torch.full_like(scores, -torch.inf)
         return drawn.scatter_(1, token.clamp_(max=scores.shape[1] - 1), 0.0)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        self._uniform = self._uniform[rows.cpu()]
 
 
 def build_sampler(
@@ -136,7 +141,7 @@ class HfEngine:
             pad_token_id=self.tokenizer.pad_token_id
         )
         self.model = model.to(choose_device(device_index)).eval()
-        self._batch_size = args.batch_size
+        self._batch_size, self._is_fast = args.batch_size, args.fast_generation
         self._harness_model: Any = None
         # Recurrent models have no limit of their own, and some configurations name none.
         config = model.config.get_text_config()
@@ -186,7 +191,8 @@ class HfEngine:
         end_ids, stops = split_stops(settings.until, self.tokenizer)
         end_ids |= self._eos_ids
         stopping = {"stop_strings": stops, "tokenizer": self.tokenizer} if stops else {}
-        sequences = self.model.generate(
+        call = partial(generate, self.model) if self._is_fast else self.model.generate
+        sequences = call(
             **padded,
             max_new_tokens=settings.max_new_tokens,
             do_sample=False,  # the sampler leaves one token possible

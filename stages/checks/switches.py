@@ -142,7 +142,8 @@ SWITCHES = (
     ),
     Switch(
         {"use_vllm": OFF},
-        "cache_implementation use_transformers_continuous_batching use_transformers_paged",
+        "cache_implementation use_transformers_continuous_batching use_transformers_paged "
+        "fast_generation",
     ),
     Switch(
         {"use_transformers_continuous_batching": ON, "use_transformers_paged": ON},

@@ -9,6 +9,7 @@ gradient, log.
 import copy
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from packaging.version import Version
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
+from data_prep.sampling.generate import fast_generate
 from grading.own_grader import COLUMN
 from pipeline import generation
 from pipeline.console import say
@@ -63,6 +65,7 @@ class MathGRPOTrainer(GRPOTrainer):
         correctness: name of the reward function that is above 0 for correct answers only, which
             the curriculum follows; None: the first of `GRADED`.
         dead_groups: "drop" leaves zero-variance groups (all rewards equal) out of the loss.
+        fast_generation: whether generation without vLLM is `data_prep.sampling.generate`'s.
 
     Attributes:
         extra_state: name -> object whose `state_dict()` gives JSON values, equal on all processes,
@@ -82,6 +85,7 @@ class MathGRPOTrainer(GRPOTrainer):
         keeps_best: bool = True,
         correctness: str | None = None,
         dead_groups: str = "keep",
+        fast_generation: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -96,6 +100,7 @@ class MathGRPOTrainer(GRPOTrainer):
         self._columns, self._grader, self._keeps_best = columns, grader, keeps_best
         self._rewards = torch.empty(0)  # summed, of the groups to train on, (N*G,)
         names, self.dead_groups = self.reward_func_names, dead_groups
+        self.fast_generation = fast_generation
         if dead_groups not in DEAD_GROUPS:
             raise ValueError(f"dead_groups: must be one of {DEAD_GROUPS} (got {dead_groups!r})")
         wanted = GRADED if correctness is None else (correctness,)
@@ -241,8 +246,10 @@ class MathGRPOTrainer(GRPOTrainer):
         return batch
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
+        model = own_model(self)
+        is_fast = fast_generate(model) if self.fast_generation else nullcontext()
         # Keys that TRL leaves open would take the base model's values.
-        with generation.only_ends(own_model(self)):
+        with generation.only_ends(model), is_fast:
             return super()._generate(*args, **kwargs)
 
     def _has_rounds(self) -> bool:

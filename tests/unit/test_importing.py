@@ -4,6 +4,7 @@ from tests.import_effects import find_changes, product_modules
 
 # They run models, or the harness: see tests/integration/test_importing.py. All others are light.
 WITH_MODELS = (
+    "data_prep.sampling.generate",
     "data_prep.sampling.hf",
     "data_prep.sampling.vllm",
     "eval.audit.__main__",

@@ -1,5 +1,6 @@
 """GRPO with the real trainer on a random-init model: names, filter, counts, errors."""
 
+import functools
 import json
 
 import pytest
@@ -135,3 +136,24 @@ def test_too_few_problems_are_refused_before_anything_is_touched(run_stage, pass
     with pytest.raises(UserError, match=r"0 of 12 problems are left"):
         run_stage("grpo", max_prompt_length=3)
     assert earlier.read_text() == "{}"
+
+
+@pytest.mark.usefixtures("graded_by_chance")
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_each_prompt_is_read_once_for_its_rollouts(run_stage, is_fast, monkeypatch):
+    from transformers import Qwen2ForCausalLM
+
+    rows, forward = [], Qwen2ForCausalLM.forward
+
+    @functools.wraps(forward)
+    def watch(self, *args, **kwargs):
+        if kwargs.get("use_cache"):  # else it is the update
+            rows.append(kwargs["input_ids"].shape)
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(Qwen2ForCausalLM, "forward", watch)
+    folder = run_stage("grpo", fast_generation=is_fast, max_steps=1)
+    num_rollouts = json.loads((folder / "run.json").read_text())["config"]["num_generations"]
+    prompts = [shape for shape in rows if shape[1] > 1]
+    num_rows = max(count for count, width in rows if width == 1)
+    assert prompts[-1][0] == (num_rows // num_rollouts if is_fast else num_rows)

@@ -13,8 +13,9 @@ from tests.integration.trainer.runs import read_events, read_logs, weights_of
 
 pytestmark = pytest.mark.integration
 
-OFF = {f"guard_{name}": "off" for name in GUARDS}
+OFF = {f"guard_{name}": "off" for name in GUARDS} | {"fast_generation": False}
 WARN = {
+    "fast_generation": False,
     "guard_patience": 1, "guard_baseline_steps": 1, "guard_min_entropy": 100.0,
     "guard_repetition_ngram": 1, "guard_max_repetition": 0.0, "guard_max_repetitive_share": 0.0,
     "guard_min_moved_share": 1.0,

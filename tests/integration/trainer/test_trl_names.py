@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedModel, Trainer
+from transformers import GenerationMixin, PreTrainedModel, Trainer
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
@@ -155,6 +155,17 @@ WRITTEN = {
     ),
     "rollouts are generated in one method": (
         GRPOTrainer._generate_and_score_completions, ["= self._generate(prompts)"],
+    ),
+    "without vLLM TRL calls `generate` of the model, with keys alone": (
+        GRPOTrainer._generate_single_turn,
+        ["prompt_completion_ids = unwrapped_model.generate(",
+         "**generate_inputs, generation_config=self.generation_config"],
+    ),
+    "a loop of ours gets what transformers' own gets": (
+        GenerationMixin.generate,
+        ["decoding_method = custom_generate", "self._prepare_cache_for_generation(",
+         "result = decoding_method(", "logits_processor=prepared_logits_processor",
+         "stopping_criteria=prepared_stopping_criteria", "**model_kwargs"],
     ),
     "without batches an epoch takes no step": (
         Trainer._run_epoch,

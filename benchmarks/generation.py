@@ -1,0 +1,175 @@
+"""Generation without vLLM, ours against transformers' `generate`, which TRL calls, on one batch.
+
+    python -m benchmarks.generation --model FOLDER --problems runs/x/data/grpo_train.jsonl
+
+The two take turns in one process, on the same prompts. Compared is the CPU time of the process
+(user and system) for each generated token, as other jobs change the wall time. First both complete
+the prompts greedily, which shows whether they write the same. A model that has not learned to end
+its answers gets an `end_bias`, added to the logit of the end in both.
+"""
+
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from benchmarks.table import Interval, about, publish, ratio_interval, show_interval, tell, wrap
+from data_prep.schema import read_problems
+from pipeline.checkpoints import load_tokenizer
+from pipeline.console import quiet_imports
+from pipeline.errors import UserError, run_cli
+from pipeline.prompts import render_prompt
+from pipeline.settings import parse, setting
+
+NAMES = ("transformers", "ours")
+
+
+@dataclass
+class BenchArguments:
+    """Keys of the command line."""
+
+    model: str = field(metadata={"help": "a model's folder"})
+    problems: str = field(metadata={"help": "JSON lines with the columns of grpo_train.jsonl"})
+    out: str = setting("runs/results/generation.md", "the page to write")
+    num_prompts: int = setting(16, "prompts of a batch")
+    num_rollouts: int = setting(8, "completions of each")
+    max_new_tokens: int = setting(48, "longest completion, tokens")
+    end_bias: float = setting(0.0, "added to the logit of the end token")
+    num_turns: int = setting(5, "turns, in each of which both generate")
+    num_threads: int = setting(2, "threads of torch")
+
+    def __post_init__(self) -> None:
+        for name in ("num_prompts", "num_rollouts", "max_new_tokens", "num_turns", "num_threads"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}: must be at least 1 (got {getattr(self, name)})")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one call took, in CPU seconds of the process, and how much it generated."""
+
+    user: float
+    system: float
+    num_tokens: int
+
+    @property
+    def per_token(self) -> float:
+        """CPU seconds a token."""
+        return (self.user + self.system) / self.num_tokens
+
+
+def completions(sequences: Any, width: int, end: int) -> list[list[int]]:
+    """The tokens behind a prompt of `width` as far as the end token, which counts."""
+    rows = sequences[:, width:].tolist()
+    return [row[: row.index(end) + 1] if end in row else row for row in rows]
+
+
+def measure(call: Callable[[], Any], width: int, end: int) -> tuple[Turn, list[list[int]]]:
+    """Call once; returns what it took, and the completions."""
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    sequences = call()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    rows = completions(sequences, width, end)
+    user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
+    return Turn(user, system, sum(map(len, rows))), rows
+
+
+def load(args: BenchArguments) -> tuple[Any, dict[str, Any], int]:
+    """The model, the inputs of a batch and the id of the end token."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(args.num_threads)
+    tokenizer = load_tokenizer(args.model, "model")
+    problems = list(islice(read_problems(args.problems), args.num_prompts))
+    if len(problems) < args.num_prompts:
+        raise UserError(
+            f"problems: {args.problems} has only {len(problems)} rows; lower num_prompts"
+        )
+    texts = [render_prompt(row["prompt"], tokenizer) for row in problems]
+    each = [text for text in texts for _ in range(args.num_rollouts)]
+    tokenizer.padding_side = "left"
+    inputs = dict(tokenizer(each, add_special_tokens=False, padding=True, return_tensors="pt"))
+    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
+    kept = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    return model.train(), kept, tokenizer.eos_token_id  # TRL leaves the model in training mode
+
+
+def measure_all(args: BenchArguments) -> tuple[dict[str, list[Turn]], str, int]:
+    """The turns of each, which greedy completions are equal, and the tokens of a prompt."""
+    import torch
+    from transformers import GenerationConfig
+
+    from data_prep.sampling.generate import generate
+
+    model, inputs, end = load(args)
+    model.generation_config = GenerationConfig(pad_token_id=end)
+    width = inputs["input_ids"].size(1)
+    ends = {"eos_token_id": end, "pad_token_id": end, "max_new_tokens": args.max_new_tokens}
+    if args.end_bias:
+        ends["sequence_bias"] = {(end,): args.end_bias}
+    greedy = GenerationConfig(do_sample=False, **ends)
+    sampled = GenerationConfig(do_sample=True, top_k=0, disable_compile=True, **ends)
+
+    def call(name: str, config: Any, step: int = 1) -> tuple[Turn, list[list[int]]]:
+        loop = generate if name == "ours" else type(model).generate
+        some = {key: rows[::step] for key, rows in inputs.items()}
+        return measure(lambda: loop(model, **some, generation_config=config), width, end)
+
+    # Greedy rollouts of a prompt are alike: two are enough.
+    step = max(1, args.num_rollouts // 2)
+    (_, theirs), (_, ours) = (call(name, greedy, step) for name in NAMES)
+    num_equal = sum(one == other for one, other in zip(theirs, ours, strict=True))
+    tell(f"greedy: {num_equal} of {len(ours)} completions are equal")
+    turns: dict[str, list[Turn]] = {name: [] for name in NAMES}
+    for number in range(args.num_turns):
+        for name in NAMES if number % 2 else reversed(NAMES):
+            torch.manual_seed(number)
+            turns[name].append(call(name, sampled)[0])
+            tell(f"{name}: {turns[name][-1]}")
+    return turns, f"{num_equal} of {len(ours)}", width
+
+
+def ratio(turns: dict[str, list[Turn]]) -> Interval:
+    """CPU seconds a token, transformers' over ours: geometric mean and 95 % interval."""
+    pairs = zip(turns["transformers"], turns["ours"], strict=True)
+    return ratio_interval([one.per_token / other.per_token for one, other in pairs])
+
+
+def main() -> None:
+    """Measure, and write the table."""
+    (args,) = parse(__doc__, BenchArguments)
+    quiet_imports()
+    turns, num_equal, width = measure_all(args)
+    rows = []
+    for name in NAMES:
+        total = [sum(getattr(one, key) for one in turns[name]) for key in ("user", "system")]
+        num_tokens = sum(one.num_tokens for one in turns[name])
+        num_rows = args.num_turns * args.num_prompts * args.num_rollouts
+        rows.append(
+            {
+                "generation": name,
+                "CPU s a batch": f"{sum(total) / args.num_turns:.1f}",
+                "of it system": f"{total[1] / sum(total):.0%}",
+                "tokens a CPU s": f"{num_tokens / sum(total):.1f}",
+                "tokens a completion": f"{num_tokens / num_rows:.1f}",
+            }
+        )
+    speed = ratio(turns)
+    how = (
+        f"{args.num_prompts} prompts x {args.num_rollouts} completions of up to "
+        f"{args.max_new_tokens} tokens, prompts of up to {width}; {args.num_turns} turns, "
+        f"{args.num_threads} threads, fp32. CPU time is that of the process."
+    )
+    note = (
+        f"transformers' CPU time a token is {show_interval(speed)} times ours (95 % interval). "
+        f"Greedy, {num_equal} completions are equal."
+    )
+    figures = {"about": about(), "ratio": speed, "equal": num_equal, "turns": turns}
+    figures["turns"] = {name: [vars(one) for one in found] for name, found in turns.items()}
+    publish(args.out, "Generation without vLLM", wrap(how), rows, figures, wrap(note))
+
+
+if __name__ == "__main__":
+    run_cli(main)
