@@ -74,7 +74,9 @@ def train(run_stage, graded_by_chance, unlike_lengths, tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(PackedForward, "__call__", spy)
             folder = tmp_path / name.replace(" ", "-")
-            run_stage("grpo", max_steps=STEPS, output_dir=str(folder), **settings)
+            # The samples, too, are those of TRL.
+            given = {"max_steps": STEPS, "fast_generation": False, **settings}
+            run_stage("grpo", output_dir=str(folder), **given)
         model = AutoModelForCausalLM.from_pretrained(folder)
         return read_logs(folder), model.state_dict(), passes
 
