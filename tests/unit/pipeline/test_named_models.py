@@ -1,8 +1,11 @@
 """A short name or a GGUF file becomes one folder of the user's cache; each failure is one line."""
 
 import hashlib
+import os
+import socket
 import subprocess
 import sys
+from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
@@ -12,6 +15,7 @@ from pipeline.errors import UserError
 from tests.gguf_writer import write_gguf
 
 HUB, PACKAGE = "owner/Small", "llm-small==0.1.2"
+ROOT = Path(__file__).parents[3]
 META = "Metadata-Version: 2.1\nName: llm-small\nVersion: 0.1.2\n"
 
 
@@ -68,21 +72,51 @@ def test_a_wheel_is_downloaded_and_converted_once(named, wheel, cache, capsys):
     folder = cache / named[:16] / "small"
     assert named_models.resolve("small", "MODEL") == str(folder) and folder.is_dir()
     told = capsys.readouterr().err
-    assert told.count("\n") == 1 and PACKAGE in told and str(folder) in told
+    looking, converted = told.splitlines()
+    assert HUB in looking and PACKAGE in looking and str(folder) in converted
     wheel.unlink()
     assert named_models.resolve("small", "MODEL") == named_models.find("small") == str(folder)
     assert capsys.readouterr().err == "" and [*folder.parent.iterdir()] == [folder]
 
 
-def test_the_hubs_copy_on_this_machine_goes_first(named, wheel, cache, tmp_path):
-    named_models.resolve("small", "MODEL")
+def test_the_hubs_copy_on_this_machine_goes_before_the_wheel(named, wheel, cache, tmp_path):
     snapshot = tmp_path / "hf/hub/models--owner--Small/snapshots/123"
     snapshot.mkdir(parents=True)
     for name in named_models.NEEDED[1:]:
         (snapshot / name).touch()
-    assert named_models.find("small") != HUB  # half a download
+    assert named_models.find("small") == "small"  # half a download
     (snapshot / named_models.NEEDED[0]).touch()
     assert named_models.find("small") == named_models.resolve("small", "MODEL") == HUB
+
+
+def test_a_run_keeps_the_model_that_was_converted(named, wheel, cache, tmp_path):
+    folder = named_models.resolve("small", "MODEL")
+    snapshot = tmp_path / "hf/hub/models--owner--Small/snapshots/123"
+    snapshot.mkdir(parents=True)
+    for name in named_models.NEEDED:
+        (snapshot / name).touch()
+    assert named_models.find("small") == named_models.resolve("small", "MODEL") == folder
+
+
+def test_a_hub_that_never_answers_is_left_for_pip(monkeypatch):
+    """Such as one behind a firewall; the connection is taken and nothing comes."""
+    code = "from pipeline import named_models as n; n.HUB_SECONDS = 1\n"
+    code += "print(n.download_from_hub('a/b'))"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        env = {k: v for k, v in os.environ.items() if not k.endswith("_OFFLINE")}
+        env |= {"HF_ENDPOINT": address, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "timed out" in done.stdout.lower()
+
+
+def test_half_a_copy_of_the_hub_is_left_for_pip(monkeypatch, tmp_path):
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path))
+    assert "not whole" in named_models.download_from_hub(HUB)
 
 
 @pytest.mark.parametrize("given", ["XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE"])

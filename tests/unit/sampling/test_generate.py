@@ -23,7 +23,7 @@ GPT2 = {
     "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0,
 }  # fmt: skip
 # Without a sliding window: their whole state are keys and values.
-ARCHITECTURES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "SmolLM3", "Phi3", "Olmo2", "GPT2")
+ARCHITECTURES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "SmolLM3", "Olmo2", "GPT2")
 ENDS = [1, 5, 9, 13]
 CLOSE = 1e-4  # between the two best logits; there the arithmetic decides
 
@@ -149,6 +149,25 @@ def test_draw_never_takes_an_excluded_token():
     assert abs(counts[4] / 5000 - 0.7311) < 0.02
 
 
+def test_weights_that_are_not_numbers_end_the_run():
+    model, inputs = build("Llama"), batch()
+    torch.nn.init.constant_(model.lm_head.weight, torch.nan)
+    given = {**inputs, "generation_config": settings(do_sample=True, eos_token_id=None)}
+    for call in (generate, type(model).generate):
+        with pytest.raises(RuntimeError, match="probability tensor contains"):
+            call(model, **given)
+
+
+def test_rollouts_in_training_do_not_share_what_dropout_drops():
+    """The prompt is read once; with dropout its rollouts would have one mask between them."""
+    for model in (build("GPT2"), build("Llama", attention_dropout=0.1)):
+        given = {**batch(), "generation_config": settings()}
+        assert applies(model.eval(), given) and not applies(model.train(), given)
+    adapters = LoraConfig(target_modules=["q_proj"], lora_dropout=0.1)
+    base = get_peft_model(build("Llama"), adapters).train().get_base_model()
+    assert not applies(base, given)
+
+
 def test_the_same_seed_gives_the_same_samples():
     model, inputs = build("Llama"), batch()
     both = []
@@ -194,7 +213,14 @@ def test_adapters_and_a_model_in_training(tmp_path):
 
 @pytest.mark.parametrize(
     "name, more",
-    [("Mistral", {"sliding_window": 4}), ("Gemma2", {}), ("Gemma3Text", {}), ("Mamba", {})],
+    [
+        ("Mistral", {"sliding_window": 4}),
+        ("Gemma2", {}),
+        ("Gemma3Text", {}),
+        ("Mamba", {}),
+        ("Phi3", {}),  # drops its cache at some length
+        ("Llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}),
+    ],
 )
 def test_other_states_are_left_to_transformers(name, more):
     if name == "Gemma3Text":
