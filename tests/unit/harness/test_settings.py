@@ -153,7 +153,7 @@ def test_every_setting_that_decides_is_recorded():
     assert known - set(run.SETTINGS) == {
         "checkpoints", "output_dir", "report_dir", "title", "test_file", "transfer_file",
         "data_root", "batch_size", "vllm_gpu_memory_utilization", "vllm_max_model_length",
-        "samples_dir",
+        "samples_dir", "fast_generation",
     }  # fmt: skip
     assert set(run.SETTINGS) <= known
 
