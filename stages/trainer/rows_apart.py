@@ -3,6 +3,9 @@
 transformers' `sdpa` keeps such rows apart by a dense mask, whose cost grows with the square of all
 T tokens, and which only slow kernels of SDPA take. FlashAttention is a package of its own. Here
 each row is a call of SDPA, so that the work is that of the rows alone. All else is as with `sdpa`.
+
+Rows that start alike can share the start: it lies before them once, and each row sees it and
+itself.
 """
 
 from collections.abc import Callable
@@ -10,7 +13,8 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+from transformers.cache_utils import DynamicLayer
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
@@ -18,6 +22,7 @@ from transformers.masking_utils import causal_mask_function, sdpa_mask
 from pipeline.console import is_main_process
 
 NAME = "sdpa_by_row"  # as a model's attn_implementation
+SHARED = "shared_starts"  # argument of a model: `(length, index of its start or -1)` of each piece
 LENGTHS = (5, 1, 8)  # of the rows that `keeps_rows_apart` compares
 # Of the last hidden states, relative to their largest. Real models differ by much more where rows
 # see each other.
@@ -64,13 +69,17 @@ def attend(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
+    shared_starts: list[tuple[int, int]] | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """As transformers' `sdpa`; rows end to end, (1, H, T, D), attend each to itself.
 
     Args:
         attention_mask: what `lengths_or_mask` gave.
+        shared_starts: length of each piece, and which piece it sees before itself; -1: none.
     """
+    if shared_starts:
+        return attend_with_starts(module, query, key, value, shared_starts, **kwargs), None
     if attention_mask is None or attention_mask.ndim > 1:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     window, *lengths = attention_mask.tolist()
@@ -80,6 +89,28 @@ def attend(
         for q, k, v in rows
     ]
     return torch.cat(found, dim=1), None
+
+
+def attend_with_starts(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    pieces: list[tuple[int, int]],
+    **kwargs: Any,
+) -> torch.Tensor:
+    """Attention of pieces end to end, shape (1, T, H, D); `pieces` as of `attend`."""
+    lengths = [length for length, _ in pieces]
+    queries, keys, values = (part.split(lengths, dim=2) for part in (query, key, value))
+    found = []
+    for i, (length, start) in enumerate(pieces):
+        k, v, mask = keys[i], values[i], None
+        if start >= 0:
+            k, v = torch.cat([keys[start], k], 2), torch.cat([values[start], v], 2)
+            seen = torch.ones(1, 1, length, k.size(2), dtype=torch.bool, device=k.device)
+            mask = seen.tril(diagonal=lengths[start])
+        found.append(sdpa_attention_forward(module, queries[i], k, v, mask, **kwargs)[0])
+    return torch.cat(found, dim=1)
 
 
 def window_mask(query: torch.Tensor, window: int) -> torch.Tensor | None:
@@ -103,30 +134,72 @@ def use(model: Any) -> bool:
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, lengths_or_mask)
     model.set_attn_implementation(NAME)
-    is_set = model.config._attn_implementation == NAME
-    is_apart = is_set and is_main_process() and keeps_rows_apart(model)
-    (is_apart,) = broadcast_object_list([is_apart])
+    is_apart = model.config._attn_implementation == NAME and all_agree(keeps_rows_apart, model)
     if not is_apart:
         model.set_attn_implementation("sdpa")
     return is_apart
 
 
-@torch.no_grad()
+def all_agree(ask: Callable[[Any], bool], model: Any) -> bool:
+    """The main process's answer, on all processes."""
+    (answer,) = broadcast_object_list([is_main_process() and ask(model)])
+    return answer
+
+
+def shares_prompts(model: Any) -> bool:
+    """Whether rows of a model that `use` has changed can share their starts, too.
+
+    A window would have to be counted from each row's own tokens, so models that have one do not.
+    """
+    caches = DynamicCache(config=model.config.get_text_config()).layers
+    sees_all = all(type(layer) is DynamicLayer for layer in caches)
+    return sees_all and all_agree(shares_starts, model)
+
+
 def keeps_rows_apart(model: Any) -> bool:
     """Whether rows end to end get the hidden states that each gets alone."""
+    pieces = [(0, n, -1) for n in LENGTHS]
+    return are_equal(model, pieces, [[i] for i in range(len(pieces))])
+
+
+def shares_starts(model: Any) -> bool:
+    """Whether rows that share a start get the hidden states that each gets alone."""
+    return are_equal(model, [(0, 5, -1), (5, 3, 0), (5, 8, 0)], [[0, 1], [0, 2]])
+
+
+@torch.no_grad()
+def are_equal(model: Any, pieces: list[tuple[int, int, int]], rows: list[list[int]]) -> bool:
+    """Whether pieces that lie end to end get the hidden states that each row gets alone.
+
+    Args:
+        pieces: first position, number of tokens, and the piece that it sees before itself or -1.
+        rows: the pieces of each row.
+    """
     was_training = model.training
     model.eval()
     device = next(model.parameters()).device
-    rows = [torch.arange(3, 3 + n, device=device).unsqueeze(0) for n in LENGTHS]
-    positions = [torch.arange(n, device=device).unsqueeze(0) for n in LENGTHS]
+    tokens, positions = [], []
+    for i, (first, length, _) in enumerate(pieces):
+        tokens.append(torch.arange(3 + i, 3 + i + length, device=device).unsqueeze(0))
+        positions.append(torch.arange(first, first + length, device=device).unsqueeze(0))
+    lengths = [length for _, length, _ in pieces]
+    shared = {}
+    if any(start >= 0 for *_, start in pieces):
+        shared[SHARED] = [(length, start) for _, length, start in pieces]
     try:
-        alone = [model.base_model(input_ids=row, use_cache=False)[0] for row in rows]
         together = model.base_model(
-            input_ids=torch.cat(rows, 1), position_ids=torch.cat(positions, 1), use_cache=False
-        )[0]
+            input_ids=torch.cat(tokens, 1), position_ids=torch.cat(positions, 1), use_cache=False,
+            **shared,
+        )[0]  # fmt: skip
+        parts = together.split(lengths, dim=1)
+        for row in rows:
+            ids = torch.cat([tokens[i] for i in row], 1)
+            alone = model.base_model(input_ids=ids, use_cache=False)[0]
+            difference = (alone - torch.cat([parts[i] for i in row], 1)).abs().max()
+            if not difference <= TOLERANCE.get(alone.dtype, EXACT) * alone.abs().max():
+                return False
     except (TypeError, ValueError, RuntimeError, IndexError, AttributeError):
         return False  # it takes no positions, or reads masks itself
     finally:
         model.train(was_training)
-    difference = (torch.cat(alone, 1) - together).abs().max()
-    return bool(difference <= TOLERANCE.get(together.dtype, EXACT) * together.abs().max())
+    return True

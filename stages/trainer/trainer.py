@@ -142,6 +142,7 @@ class MathGRPOTrainer(GRPOTrainer):
         if is_changed and self.ref_model is not None:  # perhaps an engine's, or sharded already
             reference = self.accelerator.unwrap_model(self.ref_model)
             reference.set_attn_implementation(rows_apart.NAME)
+        self._shares_prompts = is_changed and rows_apart.shares_prompts(_below_adapters(self.model))
         if not _is_packed(self.model):
             attention = _below_adapters(self.model).config._attn_implementation
             say(f"grpo: update_tokens: with {attention} the rows of a pass are padded")
@@ -226,7 +227,7 @@ class MathGRPOTrainer(GRPOTrainer):
         is_by_entropy = self._has_entropy_bonus() or self.top_entropy_quantile < 1.0
         if self.loss_type != "bnpo" and not is_by_entropy:
             window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
-            self._buffered_inputs = sort_rows(batches, window)
+            self._buffered_inputs = sort_rows(batches, window, by_prompt=self._shares_prompts)
         return self._buffered_inputs[self._step % len(batches)]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -404,6 +405,7 @@ class MathGRPOTrainer(GRPOTrainer):
                 agree=lambda counts: self.accelerator.gather(counts.unsqueeze(0)).amax(dim=0),
                 has_gradient=self._has_gradient(),
                 backbone=whole.base_model if kwargs.get("compute_aux_loss") else None,
+                shares_prompts=self._shares_prompts,
             )
             kwargs["batch_size"] = None  # `update_tokens` bounds the passes
         outputs = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)

@@ -5,8 +5,10 @@ rows of P prompt tokens, padded on the left, and C completion tokens, padded on 
 as long as the longest of the generation batch. Here each row is cut down to its own tokens. Rows of
 similar length go through the model together, in passes of at most `update_tokens` tokens, before
 the one backward pass. They lie end to end, with FlashAttention or `rows_apart`; with any other
-attention they are padded to the longest of their pass. Rows without a gradient run under no_grad.
-The results are put back where TRL expects them. Loss and gradient equal TRL's up to rounding.
+attention they are padded to the longest of their pass. With `rows_apart` the rollouts of a problem
+share their prompt: it goes through the model once for all of them in a pass. Rows without a
+gradient run under no_grad. The results are put back where TRL expects them. Loss and gradient equal
+TRL's up to rounding.
 Positions start at each row's first token, as in generation. TRL counts the padding before it, too;
 this is the same only for models with relative positions (RoPE).
 
@@ -27,7 +29,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -35,23 +37,49 @@ from transformers import TrainerCallback
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from pipeline.errors import UserError
+from stages.trainer.rows_apart import SHARED
 
 FIELDS = ("log_probs", "entropy")  # of TRL's fused head, one value for each token but a row's first
-Chosen = list[tuple[int, torch.Tensor]]  # rows of a pass, and the columns of each row's own tokens
+Tokens = tuple[int, ...]  # that a row has in common with others; () if it shares nothing
+
+
+class Piece(NamedTuple):
+    """Tokens that lie side by side in a pass: a row's, or the start that several rows share."""
+
+    row: int
+    columns: torch.Tensor  # of its tokens, shape (n,)
+    start: int = -1  # the piece that its tokens see, too; -1: none
 
 
 # Without padding
 
 
-def plan_passes(lengths: Sequence[int], max_tokens: int, is_padded: bool) -> list[list[int]]:
+def order_rows(lengths: Sequence[int], starts: Sequence[Tokens]) -> list[int]:
+    """The longest row first, each followed by the others of its start, longest first."""
+    longest: dict[Tokens, int] = {}
+    for start, length in zip(starts, lengths, strict=True):
+        longest[start] = max(length, longest.get(start, 0))
+    return sorted(
+        range(len(lengths)), key=lambda row: (-longest[starts[row]], starts[row], -lengths[row])
+    )
+
+
+def plan_passes(
+    lengths: Sequence[int], max_tokens: int, is_padded: bool, starts: Sequence[Tokens] = ()
+) -> list[list[int]]:
     """Rows of each forward pass of at most `max_tokens`, longest first; a longer row goes alone.
 
-    `is_padded`: whether the rows of a pass are padded to its longest and the padding counts.
+    Args:
+        is_padded: whether the rows of a pass are padded to its longest and the padding counts.
+        starts: what rows of a pass have in common counts once; nothing by default.
     """
+    starts = starts or [()] * len(lengths)
     passes: list[list[int]] = []
-    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+    for row in order_rows(lengths, starts):
         last = [*passes[-1], row] if passes else [row]
-        size = lengths[last[0]] * len(last) if is_padded else sum(lengths[i] for i in last)
+        once = sum(map(len, {starts[i] for i in last}))
+        packed = once + sum(lengths[i] - len(starts[i]) for i in last)
+        size = lengths[last[0]] * len(last) if is_padded else packed
         if passes and size <= max_tokens:
             passes[-1].append(row)
         else:
@@ -59,17 +87,23 @@ def plan_passes(lengths: Sequence[int], max_tokens: int, is_padded: bool) -> lis
     return passes
 
 
-def sort_rows(batches: list[dict[str, Any]], window: int) -> list[dict[str, Any]]:
+def sort_rows(
+    batches: list[dict[str, Any]], window: int, by_prompt: bool = False
+) -> list[dict[str, Any]]:
     """The same rows with those of similar length in one micro-batch, longest first.
 
     Rows move only within `window` consecutive micro-batches, those of one optimizer step: the sum
     of their gradients stays what it was. `window` divides the number of micro-batches.
+    `by_prompt`: rows of one prompt stay together.
     """
     ordered = []
     for first in range(0, len(batches), window):
         group = batches[first : first + window]
         lengths = torch.cat([b["prompt_mask"].sum(1) + b["completion_mask"].sum(1) for b in group])
-        order = lengths.argsort(descending=True, stable=True)
+        starts: list[Tokens] = [()] * len(lengths)
+        if by_prompt:
+            starts = [tuple(row) for b in group for row in b["prompt_ids"].tolist()]
+        order = torch.tensor(order_rows(lengths.tolist(), starts), device=lengths.device)
         for rows in order.split(len(group[0]["completion_mask"])):
             ordered.append({key: _take([b[key] for b in group], rows) for key in group[0]})
     return ordered
@@ -97,6 +131,8 @@ class PackedForward:
             must make as many; those with fewer rows make them with two tokens.
         has_gradient: rows whose gradient can differ from 0, bool, shape (B,); None for all.
         backbone: of a mixture of experts, the part of the model that gives its routers' logits.
+        shares_prompts: whether packed rows of a pass that start alike share the tokens before the
+            last one of their prompt (`rows_apart.shares_prompts`).
     """
 
     model: Callable[..., Any]
@@ -105,6 +141,7 @@ class PackedForward:
     agree: Callable[[torch.Tensor], torch.Tensor]
     has_gradient: torch.Tensor | None = None
     backbone: torch.nn.Module | None = None
+    shares_prompts: bool = False
     num_passes: list[int] = field(default_factory=list)  # with and without gradient, last call
 
     def __call__(
@@ -115,26 +152,28 @@ class PackedForward:
         All inputs have shape (B, L); the tokens of a row lie side by side.
         """
         lengths = attention_mask.sum(dim=1)  # (B,)
-        starts = attention_mask.argmax(dim=1)  # (B,)
+        firsts = attention_mask.argmax(dim=1).tolist()
         offsets = torch.arange(input_ids.size(1), device=input_ids.device)
-        columns = [offsets[:n] + start for n, start in zip(lengths.tolist(), starts, strict=True)]
+        columns = [offsets[:n] + first for n, first in zip(lengths.tolist(), firsts, strict=True)]
+        starts = self._starts(input_ids, labels, columns)
         parts: dict[str, list[torch.Tensor]] = {name: [] for name in FIELDS}
         places, zero, gates = [], 0.0, []
-        for rows, is_graded in self._passes(lengths):
+        for rows, is_graded in self._passes(lengths, starts):
             # Two tokens of the first row where there is nothing to do but to keep in step.
-            chosen = [(row, columns[row]) for row in rows] or [(0, columns[0][:2])]
-            inputs = self._inputs(input_ids, labels, chosen)
+            pieces = cut(rows, columns, starts) or [Piece(0, columns[0][:2])]
+            inputs = self._inputs(input_ids, labels, pieces, firsts)
             with nullcontext() if is_graded else torch.no_grad():
                 outputs, routed = self._run(inputs, kwargs)  # (b, W - 1) each, or (1, T - 1) packed
             if not rows:
                 zero = zero + outputs.log_probs.sum() * 0.0
                 continue
             gates.append(routed)
-            scored = self._scored(chosen, outputs.log_probs)
+            scored = self._scored(pieces, outputs.log_probs)
             for name in FIELDS:
                 if getattr(outputs, name) is not None:
                     parts[name].append(getattr(outputs, name).flatten()[scored])
-            places.extend((cols[1:] - 1) + row * (input_ids.size(1) - 1) for row, cols in chosen)
+            width = input_ids.size(1) - 1
+            places.extend(piece.columns[1:] - 1 + piece.row * width for piece in pieces)
         place, shape = torch.cat(places), (input_ids.size(0), input_ids.size(1) - 1)
         values = {
             name: part[0].new_zeros(shape[0] * shape[1]).index_put((place,), torch.cat(part))
@@ -163,7 +202,21 @@ class PackedForward:
         layers = tuple(torch.cat(layer) for layer in zip(*gates, strict=True))
         return load_balancing_loss_func(layers, config.num_experts, config.num_experts_per_tok)
 
-    def _passes(self, lengths: torch.Tensor) -> list[tuple[list[int], bool]]:
+    def _starts(
+        self, input_ids: torch.Tensor, labels: torch.Tensor, columns: list[torch.Tensor]
+    ) -> list[Tokens]:
+        """What each row may share: its tokens before the one that foretells its first label."""
+        if not self.shares_prompts or self.backbone is not None:
+            return [()] * len(columns)
+        is_scored = torch.stack([labels[row, cols[-1]] != -100 for row, cols in enumerate(columns)])
+        first = (labels != -100).long().argmax(dim=1)  # (B,)
+        ends = torch.where(is_scored, first - 1, 0).tolist()
+        return [
+            tuple(row[int(cols[0]) : end])
+            for row, cols, end in zip(input_ids.tolist(), columns, ends, strict=True)
+        ]
+
+    def _passes(self, lengths: torch.Tensor, starts: list[Tokens]) -> list[tuple[list[int], bool]]:
         """Rows of each pass, and whether it has a gradient; those with one go first.
 
         The order matters under autocast, which keeps the weights that it casts: cast without a
@@ -178,7 +231,10 @@ class PackedForward:
         passes = []
         for mask in (graded, ~graded):
             rows = mask.nonzero().flatten().tolist()
-            planned = plan_passes(lengths[rows].tolist(), self.max_tokens, not self.is_packed)
+            planned = plan_passes(
+                lengths[rows].tolist(), self.max_tokens, not self.is_packed,
+                [starts[row] for row in rows],
+            )  # fmt: skip
             passes.append([[rows[i] for i in members] for members in planned])
         counts = torch.tensor([len(part) for part in passes], device=lengths.device)
         self.num_passes = self.agree(counts).tolist()
@@ -188,10 +244,15 @@ class PackedForward:
             for i in range(number)
         ]
 
-    def _inputs(self, input_ids: torch.Tensor, labels: torch.Tensor, chosen: Chosen) -> dict:
-        """The model's inputs for these columns of these rows: (b, W) padded, or (1, T) packed."""
-        tokens = [input_ids[row, cols] for row, cols in chosen]
-        asked = [labels[row, cols] for row, cols in chosen]
+    def _inputs(
+        self, input_ids: torch.Tensor, labels: torch.Tensor, pieces: list[Piece], firsts: list[int]
+    ) -> dict[str, Any]:
+        """The model's inputs for some pieces: (b, W) padded, or (1, T) packed.
+
+        `firsts`: the column of each row's first token.
+        """
+        tokens = [input_ids[piece.row, piece.columns] for piece in pieces]
+        asked = [labels[piece.row, piece.columns] for piece in pieces]
         if not self.is_packed:
             masks = [torch.ones_like(part) for part in tokens]
             return {
@@ -201,7 +262,7 @@ class PackedForward:
             }
         for part in asked:
             part[0] = -100  # the row before cannot foretell it
-        positions = [torch.arange(len(part), device=input_ids.device) for part in tokens]
+        positions = [piece.columns - firsts[piece.row] for piece in pieces]
         packed = {"input_ids": tokens, "position_ids": positions, "labels": asked}
         inputs = {key: torch.cat(parts).unsqueeze(0) for key, parts in packed.items()}
         # Else each layer would ask the device for them.
@@ -209,15 +270,35 @@ class PackedForward:
         ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=input_ids.device)
         for side in "qk":
             inputs |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(lengths)}
+        if any(piece.start >= 0 for piece in pieces):
+            seen = [piece.start for piece in pieces]
+            inputs[SHARED] = list(zip(lengths, seen, strict=True))
         return inputs
 
-    def _scored(self, chosen: Chosen, log_probs: torch.Tensor) -> torch.Tensor:
+    def _scored(self, pieces: list[Piece], log_probs: torch.Tensor) -> torch.Tensor:
         """Where, in a pass's values laid end to end, those of second to last tokens are."""
         found, start = [], 0
-        for _, cols in chosen:
-            found.append(torch.arange(start, start + len(cols) - 1, device=log_probs.device))
-            start += len(cols) if self.is_packed else log_probs.size(1)
+        for piece in pieces:
+            size = len(piece.columns)
+            found.append(torch.arange(start, start + size - 1, device=log_probs.device))
+            start += size if self.is_packed else log_probs.size(1)
         return torch.cat(found)
+
+
+def cut(rows: list[int], columns: list[torch.Tensor], starts: list[Tokens]) -> list[Piece]:
+    """The pieces of a pass: each row, and before the first of several that start alike, the start.
+
+    `columns` and `starts` are of all rows; rows that start alike follow each other.
+    """
+    pieces: list[Piece] = []
+    known: dict[Tokens, int] = {}
+    for row in rows:
+        size = len(starts[row])
+        if size and starts[row] not in known:
+            known[starts[row]] = len(pieces)
+            pieces.append(Piece(row, columns[row][:size]))
+        pieces.append(Piece(row, columns[row][size:], known.get(starts[row], -1)))
+    return pieces
 
 
 # Minibatch early-stop

@@ -53,6 +53,21 @@ def test_a_window_is_that_of_the_mask():
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes", "shares"),
+    [
+        *((kind, {}, True) for kind in ("llama", "qwen2", "qwen3", "olmo2", "gpt_neox", "granite")),
+        ("mistral", {"sliding_window": None}, True),
+        ("mistral", {"sliding_window": 32}, False),
+        ("gemma3_text", {}, False),
+    ],
+)
+def test_which_models_share_a_start(kind, changes, shares):
+    model = build(kind, **changes)
+    assert rows_apart.use(model)
+    assert rows_apart.shares_prompts(model) == shares
+
+
 @pytest.mark.parametrize("has_checkpointing", [False, True])
 def test_gradients_are_those_of_the_mask(has_checkpointing, monkeypatch):
     """Checkpointing runs each layer again, when the forward pass is long over."""

@@ -5,13 +5,14 @@ import torch
 from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
+from stages.trainer import rows_apart
 from stages.trainer.update import PackedForward
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration
 
-STEPS, NUM_TOKENS = 3, 100  # a prompt has about 60 tokens, a completion up to 12
+STEPS, NUM_TOKENS = 3, 75  # a prompt has about 60 tokens, a completion up to 12
 ONLY_RIGHT = {"reward_funcs": ["correctness_reward"], "reward_weights": [1.0]}
 MINIBATCHES = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8}
 CASES = {
@@ -171,6 +172,47 @@ def test_rows_without_gradient_and_passes_of_other_processes(scored, is_packed):
     forward = PackedForward(model, 30, is_packed, lambda counts: counts + more, rows)
     assert_equal(score(forward, rows), score(model, rows))
     assert forward.num_passes == [4, 2 if is_packed else 3]
+
+
+@pytest.mark.parametrize("has_lone_row", [False, True])
+@pytest.mark.parametrize("max_tokens", [25, 1000])
+def test_rows_of_one_prompt_share_it(tiny_model_dir, max_tokens, has_lone_row):
+    """Two problems of 3 and 2 rollouts; one of these has no token, or shares with no other."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    assert rows_apart.use(model) and rows_apart.shares_prompts(model)
+    torch.manual_seed(0)
+    problems = [0, 1, 0, 0, 2 if has_lone_row else 1]
+    prompts, completions = [7, 5, 6], torch.tensor([9, 4, 1, 6, 5 if has_lone_row else 0])
+    lengths = torch.tensor([prompts[problem] for problem in problems])
+    mask = torch.cat([
+        torch.arange(7) >= 7 - lengths.unsqueeze(1), torch.arange(9) < completions.unsqueeze(1)
+    ], dim=1).long()  # fmt: skip
+    ids = torch.randint(5, 260, mask.shape)
+    ids[:, :7] = torch.randint(5, 260, (3, 7))[problems]
+    labels = ids.masked_fill(mask == 0, -100)
+    labels[:, :7] = -100
+    sizes: list[list[int]] = [[], []]
+    found = []
+    for shares in (False, True):
+
+        def spy(*args, tokens=sizes[shares], **kwargs):
+            tokens.append(kwargs["input_ids"].numel())
+            return model(*args, **kwargs)
+
+        forward = PackedForward(spy, max_tokens, True, lambda counts: counts)
+        forward.shares_prompts = shares
+        model.zero_grad()
+        outputs = forward(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
+        scored = (labels != -100)[:, 1:]
+        (outputs.log_probs * scored).square().sum().backward()
+        gradients = [weight.grad.clone() for weight in model.parameters()]
+        found.append([outputs.log_probs * scored, outputs.entropy * scored, *gradients])
+    assert_equal(found[1], found[0])
+    sizes = [sum(each) for each in sizes]
+    assert sizes[1] < sizes[0]
+    if max_tokens == 1000:  # all of a prompt but its last token is there once
+        assert sizes[0] - sizes[1] == 2 * 6  # two more rows of problem 0
 
 
 def test_autocast_keeps_the_gradient(scored):

@@ -56,6 +56,14 @@ def test_passes(case):
     assert plan_passes(lengths, max_tokens, is_padded) == expected
 
 
+def test_passes_count_a_shared_start_once():
+    a, b = (1, 2, 3, 4), (5, 6, 7)
+    lengths, starts = [5, 6, 7, 8, 4], [a, b, a, b, ()]
+    # In a pass of 12 tokens: 3 + 5 + 3 of problem b, 4 + 3 + 1 of problem a and 4 of the lone row.
+    assert plan_passes(lengths, 12, False, starts) == [[3, 1], [2, 0, 4]]
+    assert plan_passes(lengths, 12, False) == [[3], [2], [1, 0], [4]]
+
+
 def batches(lengths, num_rows):
     """Micro-batches of TRL's form: 2 prompt tokens, `lengths` of the completions."""
     rows = []
