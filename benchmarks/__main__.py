@@ -2,6 +2,7 @@
 
 SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SEEDS, MODES
 and CPU_STANDIN of the environment are keys of the benchmarks that take them; OUT is the page.
+`study` takes RECIPE and DATA_ROOT, too; the recipe's study.yaml has its keys.
 `python -m benchmarks bench-guards --help` lists the keys of a benchmark.
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from pipeline.errors import UserError, run_cli
 from pipeline.names import unknown
-from pipeline.settings import parse
+from pipeline.settings import parse, read_yaml
 from pipeline.variables import VARIABLES
 
 
@@ -28,6 +29,7 @@ class Benchmark:
         keys: variables of the environment that it takes, as flags.
         recipe: whose SFT model it starts from.
         arguments: the dataclass of its keys.
+        takes_recipe: whether RECIPE names another; its keys are then in `<module>.yaml` there.
     """
 
     module: str
@@ -35,12 +37,13 @@ class Benchmark:
     keys: tuple[str, ...] = ()
     recipe: str = ""
     arguments: str = "BenchArguments"
+    takes_recipe: bool = False
 
 
 BENCHMARKS = {
     "bench": Benchmark("throughput", keys=("shape",)),
     "gpu-check": Benchmark("gpu_check", "gpu", ("cpu_standin",), arguments="CheckArguments"),
-    "study": Benchmark("study", "", ("seeds",), "tiny-cpu", "StudyArguments"),
+    "study": Benchmark("study", "", ("seeds",), "tiny-cpu", "StudyArguments", takes_recipe=True),
     "bench-curriculum": Benchmark(
         "curriculum", "curriculum-levels", ("seeds", "modes"), "skewed-cpu"
     ),
@@ -56,7 +59,10 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
     is_small_run = is_small or os.environ.get("CPU_STANDIN", "") not in ("", "0")
     values = {key: os.environ.get(key.upper(), "") for key in row.keys}
     shape = f"-{Path(values['shape']).name}" if values.get("shape") else ""
+    recipe = (os.environ.get("RECIPE") if row.takes_recipe else "") or row.recipe
     page = row.page or row.module.replace("_", "-")
+    if recipe != row.recipe:
+        page = f"{page}-{recipe}"
     folder = "runs/small" if is_small_run else "docs/results"
     out = os.environ.get("OUT") or f"{folder}/{page}{shape}.md"
     own = ["-m", f"benchmarks.{row.module}"]
@@ -70,12 +76,18 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
         own += ["--config", str(small)]
     before: list[str] = []
     if row.recipe:
-        recipe = "skewed-cpu" if is_small else row.recipe
+        recipe = "skewed-cpu" if is_small else recipe
         run = f"runs/{'small/' if is_small else ''}{recipe}"
-        goal = "difficulty" if recipe == "tiny-cpu" else "sft"
-        before = ["-m", "pipeline", goal, "--recipe", recipe, "--run", run]
-        before += ["--", "--max_steps", "300"] if is_small else []
         own += ["--grpo_config", f"configs/{recipe}/grpo.yaml", "--recipe_run", run]
+        goal = "difficulty" if recipe == "tiny-cpu" else "sft"
+        keys = Path(f"configs/{recipe}/{row.module}.yaml")
+        if keys.is_file():
+            own += ["--config", str(keys)]
+            goal = "data" if read_yaml(keys).get("own_starts") else goal
+        before = ["-m", "pipeline", goal, "--recipe", recipe, "--run", run]
+        if row.takes_recipe and (data_root := os.environ.get("DATA_ROOT")):
+            before += ["--data_root", data_root]
+        before += ["--", "--max_steps", "300"] if is_small else []
     return before, own + words
 
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 # torch (CUDA, CPU, the DataLoader), cuBLAS, C++, vLLM as it starts, numpy.
 MEMORY_TEXTS = re.compile(
     r"out of (shared )?memory|can ?not allocate memory|can't allocate memory|std::bad_alloc"
@@ -43,6 +45,21 @@ def memory_fault(error: BaseException) -> str | None:
         if is_full or MEMORY_TEXTS.search(text):
             return ". ".join(text.split(". ")[:2]) or type(one).__name__
     return None
+
+
+# The most that a control group may use, of version 2 and of version 1.
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def total_memory() -> int:
+    """Bytes of memory that all processes here can use: the machine's, or a control group's."""
+    found = [psutil.virtual_memory().total]
+    for name in LIMITS:
+        try:
+            found.append(int(Path(name).read_text(encoding="utf-8")))
+        except (OSError, ValueError):  # no control group, or "max"
+            continue
+    return min(found)
 
 
 def num_oom_kills() -> int | None:

@@ -14,13 +14,18 @@ from pathlib import Path
 from data_prep.sampling import NO_VLLM
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
-from pipeline.settings import build, parse, read_settings, run_check, setting
+from pipeline.settings import Settings, build, parse, read_settings, run_check, setting
 from pipeline.stages import CHECKED_AHEAD, load_keys, order
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
 from stages.checks.common import check_packages
 from stages.launch import is_installed
-from stages.preflight.inputs import stage_flags
+from stages.preflight.capacity import build_step, check_host
+from stages.preflight.inputs import ERROR, load_shape, stage_flags
+from stages.preflight.memory import Model, plan_step
+
+# The keys that bound a row's tokens.
+LIMITS = {"sft": {"max_length"}, "grpo": {"max_prompt_length", "max_completion_length"}}
 
 
 @dataclass
@@ -61,10 +66,36 @@ def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, lis
     return found
 
 
+def check_memory(
+    args: AheadArguments, stage: str, settings: Settings, started_from: str | None
+) -> str | None:
+    """Refuse a CPU stage for which this machine has too little memory; returns its first model.
+
+    `started_from`: that of SFT, if GRPO starts from what SFT makes. Rows are as long as the recipe
+    allows: one that sets no limit is left to preflight, which measures them.
+    """
+    name = settings.model_name_or_path
+    if name == f"{args.run}/sft":
+        name = started_from or name
+    try:
+        model = Model(load_shape(str(name)))
+    except UserError:  # a stage makes it, or its sizes are not known
+        return name
+    if settings.keys() >= LIMITS[stage]:
+        plan = plan_step(build_step(stage, model, settings))
+        found = check_host(stage, settings, plan)
+        if found.level == ERROR:
+            raise UserError(
+                f"{args.recipe}/{stage}.yaml: too little memory: {found.text}; {found.remedy}"
+            )
+    return name
+
+
 def main() -> None:
     given = sys.argv[1:]
     end = given.index("--") if "--" in given else len(given)
     (args,) = parse(__doc__, AheadArguments, argv=given[:end])
+    started_from = None
     for stage, line in command_lines(args, given[end + 1 :]):
         own, hf, check = load_keys(stage)
         settings = read_settings(own, hf, line, DEFAULTS if hf else None)
@@ -74,6 +105,8 @@ def main() -> None:
             raise UserError(f"{args.recipe}/{stage}.yaml: {NO_VLLM}")
         if hf and not is_made:
             check_packages(settings)
+        if stage in LIMITS and not is_made and settings.use_cpu and args.one_process:
+            started_from = check_memory(args, stage, settings, started_from)
         if check and args.one_process:
             with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
                 settings = run_check(settings, check)

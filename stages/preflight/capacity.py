@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.errors import UserError, nearest, size
+from pipeline.memory import total_memory
 from pipeline.settings import Settings
 from stages.checks.lora import fits, is_pattern
 from stages.checks.vllm import has_gpu
@@ -15,6 +16,7 @@ from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
 
 GIB = 2**30
 NEAR = 0.92  # of the device; above, an allocator's fragments can make the difference
+LIBRARIES = 0.6 * GIB  # Python, torch and what a stage imports, measured
 CONTEXT = 1.5 * GIB  # CUDA context, NCCL, cuBLAS workspaces, fragments; a guess
 ASSUMED_PROMPT = ASSUMED_ROW = 1024  # tokens, where no key and no data says how long they get
 VLLM_WORK = 2 * GIB  # vLLM's own activations at 4,096 batched tokens, and its CUDA graphs; a guess
@@ -158,8 +160,7 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
     if stage == "grpo" and not longest and not values.max_prompt_length:
         parts = f"; no prompt limit and no data: {ASSUMED_PROMPT:,} tokens are assumed" + parts
     if values.use_cpu:
-        text = f"{size(plan.peak)} of tensors at the peak ({plan.moment}), on a CPU{parts}"
-        yield Finding(OK, topic, text)
+        yield check_host(topic, values, plan, parts)
         return
     has_engine = bool(values.get("use_vllm")) and values.vllm_mode == "colocate"
     engine = values.vllm_gpu_memory_utilization * limit if has_engine else 0
@@ -181,6 +182,18 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
             remedy = "lower vllm_gpu_memory_utilization, or vllm_mode: server"
             yield Finding(ERROR, topic, text, remedy)
         yield check_cache(topic, values, step.model, engine, longest)
+
+
+def check_host(topic: str, values: Settings, plan: Plan, parts: str = "") -> Finding:
+    """Check that a machine without a GPU has the memory of a plan; `parts` describe it."""
+    total, limit = plan.peak + LIBRARIES, total_memory()
+    text = (
+        f"{size(total)} of this machine's {size(limit)} at the peak ({plan.moment}), on a CPU, "
+        f"{size(LIBRARIES)} for the libraries{parts}"
+    )
+    if total <= limit:
+        return Finding(OK, topic, text)
+    return Finding(ERROR, topic, text, lower(plan, values, False))
 
 
 def check_cache(
@@ -213,7 +226,8 @@ def lower(plan: Plan, values: Settings, has_share: bool) -> str:
         half: rows > 1 and plan.peak - plan.states > 0.2 * plan.peak,
         "dtype: bfloat16 with stochastic_rounding: true": is_fp32 and not values.use_peft,
         "use_peft: true": not values.use_peft,
-        "more GPUS with ACCELERATE=zero3 or fsdp2": True,
+        "a lower max_length": "max_length" in values and values.use_cpu,
+        "more GPUS with ACCELERATE=zero3 or fsdp2": not values.use_cpu,
     }
     return ", or ".join(way for way, helps in ways.items() if helps)
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from benchmarks.study import ARMS
+from benchmarks.study_page import ARMS
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
 from tests.integration.stages.stage_processes import finish, start, stop_when
@@ -20,7 +20,9 @@ def write_rows(path, **options):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_a_killed_study_goes_on_and_fills_its_table(write_recipe, tmp_path, tiny_model_dir):
+@pytest.fixture
+def command(write_recipe, tmp_path, tiny_model_dir):
+    """The words of a study of two seeds and two steps."""
     run, page = tmp_path / "run", tmp_path / "study.md"
     (run / "data").mkdir(parents=True)
     shutil.copytree(tiny_model_dir, run / "sft")
@@ -34,8 +36,12 @@ def test_a_killed_study_goes_on_and_fills_its_table(write_recipe, tmp_path, tiny
     }  # fmt: skip
     (tmp_path / "eval.yaml").write_text(json.dumps(keys))
     command = ["-m", "benchmarks.study", "--grpo_config", recipe, "--recipe_run", run]
-    command += ["--out", page, "--seeds", 0, 1, "--max_steps", 2, "--num_samples", 2, "--limit", 10]
+    command += ["--out", page, "--seeds", 0, 1, "--max_steps", 2, "--num_samples", 2]
+    return [*command, "--limit", 10]
 
+
+def test_a_killed_study_goes_on_and_fills_its_table(command, tmp_path):
+    run, page = tmp_path / "run", tmp_path / "study.md"
     first = run / "study/own-0/grpo/manifest.json"
     assert stop_when(start(*command), first.exists, signal.SIGTERM)[0] == 143
     inode = first.stat().st_ino
@@ -50,3 +56,20 @@ def test_a_killed_study_goes_on_and_fills_its_table(write_recipe, tmp_path, tiny
         assert all(len(rows[arm][name]) == 2 for name in ("test", "transfer", "chain_sum"))
         assert "seconds" in rows[arm]  # of those that were not killed after their last step
     assert os.path.getsize(page.with_suffix(".png")) and "SFT, best of 2" in page.read_text()
+
+
+def test_each_seed_may_have_its_own_start_and_one_alone_its_controls(command, tmp_path):
+    run, page = tmp_path / "run", tmp_path / "study.md"
+    keys = ["--own_starts", "true", "--control_seeds", 1, "--unlike", "false"]
+    finish(start(*command, *keys), timeout=600)
+    weights = [(run / f"study/start-{seed}/sft/model.safetensors").read_bytes() for seed in (0, 1)]
+    assert weights[0] != weights[1] and not (run / "study/random-0").exists()
+    for seed in (0, 1):
+        settings = json.loads((run / f"study/own-{seed}/grpo/manifest.json").read_text())
+        assert settings["settings"]["model_name_or_path"] == f"{run}/study/start-{seed}/sft"
+    found = json.loads(page.with_suffix(".json").read_text())
+    assert len(found["figures"]["SFT"]["test"]) == 2 == len(found["figures"]["GRPO"]["test"])
+    assert len(found["figures"]["SFT continued"]["test"]) == 1
+    assert "chain_sum" not in found["figures"]["GRPO"]
+    assert {"rollout/rewards", "frac_reward_zero_std"} <= found["logged"]["own"]["1"].keys()
+    assert page.read_text().count("GRPO (") == 10  # examples

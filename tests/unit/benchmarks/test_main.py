@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from benchmarks import __main__ as benchmarks
+from benchmarks.study import StudyArguments
 from pipeline.errors import UserError, run_cli
 
 
@@ -13,7 +14,7 @@ from pipeline.errors import UserError, run_cli
 def start(monkeypatch):
     """Run the command with some words; a process that it starts fails the test."""
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
-    for name in ("ARGS", "SEEDS", "MODES", "SMALL", "OUT"):
+    for name in ("ARGS", "SEEDS", "MODES", "SMALL", "OUT", "RECIPE", "DATA_ROOT"):
         monkeypatch.delenv(name, raising=False)
 
     def call(*words, **env):
@@ -44,3 +45,29 @@ def test_so_are_wrong_values(start, capsys):
     assert end.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and "runs: " in error and error.count("\n") == 1
+
+
+def test_a_study_of_a_recipe_takes_its_keys_and_makes_its_data(monkeypatch, tmp_path):
+    (tmp_path / "configs/mine").mkdir(parents=True)
+    (tmp_path / "configs/mine/study.yaml").write_text("own_starts: true\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("SMALL", "OUT", "SEEDS", "CPU_STANDIN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RECIPE", "mine")
+    monkeypatch.setenv("DATA_ROOT", "/my/data")
+    before, own = benchmarks.command("study", ["--jobs", "1"])
+    assert before == [
+        *("-m", "pipeline", "data", "--recipe", "mine", "--run", "runs/mine"),
+        *("--data_root", "/my/data"),
+    ]
+    assert own[-2:] == ["--jobs", "1"] and own[own.index("--config") + 1].endswith("study.yaml")
+    assert "docs/results/study-mine.md" in own and "runs/mine" in own
+    before, own = benchmarks.command("bench-guards", [])  # takes no recipe
+    assert "tiny-cpu" in before and "--data_root" not in before
+
+
+def test_control_seeds_have_grpo_of_their_seed():
+    with pytest.raises(UserError, match=r"control_seeds: \[3\]"):
+        StudyArguments(grpo_config="g", recipe_run="r", seeds=[0, 1], control_seeds=[3])
+    args = StudyArguments(grpo_config="g", recipe_run="r", seeds=[0, 1], control_seeds=[1])
+    assert args.seeds_of("own") == [0, 1] and args.seeds_of("sft") == [1]

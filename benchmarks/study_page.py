@@ -1,0 +1,412 @@
+"""The page of a study: accuracy of each arm, gains paired by problem, curves, ten completions."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import table
+from eval.harness.metrics import majority_at_k, mean_interval
+from eval.report.numbers import read_result, read_texts
+from eval.report.plots import COLORS, moving_average, read_curve
+from pipeline import json_files
+from stages import sweep, sweep_page
+
+# Arm -> its name in the table. The first three are values of the sweep's key `rewards`.
+ARMS = {
+    "own": "GRPO",
+    "random": "GRPO, random reward",
+    "format": "GRPO, format reward",
+    "sft": "SFT continued",
+}
+REWARDS = ("own", "random", "format")
+# Logged key -> the title and the unit of its panel, a line for each seed of GRPO.
+PANELS = {
+    "rollout/rewards": ("Reward of the rollouts", "mean of a step"),
+    "rollout/response_length": ("Length of the rollouts", "tokens"),
+    "frac_reward_zero_std": ("Zero-variance groups", "share of a step's groups"),
+    "step_time": ("Time", "seconds a step"),
+}
+SMOOTHED = 3  # steps on either side
+NUM_EXAMPLES = 10
+HOW = """\
+`make study RECIPE={recipe}` trains GRPO for {steps} steps from {starts}. Control runs differ in
+their reward alone. One more run continues SFT on its own rows for as many seconds ({sft_steps}
+steps). Seeds: {seeds}{controls}."""
+COLUMNS = {"never": "hardest"}  # by the names of the figures
+MEANING = """\
+Accuracy is in per cent, the mean of {n} samples at the temperature of `eval.yaml`, or greedy. ± is
+half of the 95 % interval over the seeds (Student's t). Intervals of gains are over problems, after
+the mean over the seeds: they hold for these training runs."""
+SETS = {
+    "test": "{num} problems of the recipe's `test_file`.",
+    "transfer": "{num} problems of the recipe's `transfer_file`.",
+    "chain_sum": "{num} problems of another kind, from reasoning-gym 0.1.25.",
+}
+Scores = dict[Any, float]  # by problem
+
+
+@dataclass
+class Answers:
+    """What a model made of one set."""
+
+    greedy: Scores  # 0 or 1
+    sampled: Scores  # share of the n samples that are correct
+    majority: Scores  # is the most frequent answer correct?
+    levels: dict[Any, list[float]]  # of `sampled`
+    num_tokens: float  # of a sample
+
+
+Runs = dict[int, dict[str, Answers]]  # by seed and set
+Arms = dict[str, Runs]
+Figures = dict[str, dict[str, list[float]]]  # by row and column, a value for each seed
+
+
+@dataclass(frozen=True)
+class About:
+    """What was run: the recipe's name, steps of GRPO and of SFT continued, n, runs at a time."""
+
+    recipe: str
+    steps: int
+    sft_steps: int
+    num_samples: int
+    own_starts: bool
+    jobs: int
+
+
+def read_answers(folder: Path) -> dict[str, Answers]:
+    """`{"test", "transfer" and "chain_sum": answers}` of one model, as far as there are any."""
+    rows: dict[str, dict[str, dict[Any, list]]] = defaultdict(lambda: defaultdict(dict))
+    for (task, mode), found in read_result(folder / "eval/model").rows.items():
+        for row in found:
+            name = "test" if task == "held_out" else row["source"]
+            name = name if name in ("test", "chain_sum") else "transfer"
+            rows[name][mode].setdefault((row["source"], row["id"]), []).append(row)
+    answers = {}
+    for name, modes in rows.items():
+        greedy, sampled = (
+            {key: statistics.fmean(row["score"] for row in each) for key, each in modes[m].items()}
+            for m in ("greedy", "sampled")
+        )
+        majority = {key: majority_at_k(each) for key, each in modes["sampled"].items()}
+        levels: dict[Any, list[float]] = defaultdict(list)
+        for key, each in modes["sampled"].items():
+            levels[each[0]["level"]].append(sampled[key])
+        tokens = [row["num_tokens"] for each in modes["sampled"].values() for row in each]
+        answers[name] = Answers(greedy, sampled, majority, levels, statistics.fmean(tokens))
+    return answers
+
+
+# The tables
+
+
+def mean(scores: Scores) -> float:
+    """In per cent; NaN where there is no problem."""
+    return 100 * statistics.fmean(scores.values()) if scores else math.nan
+
+
+def distinct(starts: Runs) -> list[dict[str, Answers]]:
+    """The SFT models: one for each seed, or one for all."""
+    return [*{id(start): start for start in starts.values()}.values()]
+
+
+def never(start: dict[str, Answers]) -> list[Any]:
+    """The test problems that a start solves in none of its samples."""
+    return [key for key, score in start["test"].sampled.items() if score == 0]
+
+
+def compute(starts: Runs, arms: Arms) -> Figures:
+    """All figures of the first table but the seconds; `starts`: the SFT model of each seed."""
+    figures: Figures = {}
+    models: dict[str, list] = {"SFT": [(start, never(start)) for start in distinct(starts)]}
+    for arm, runs in arms.items():
+        models[ARMS[arm]] = [(run, never(starts[seed])) for seed, run in runs.items()]
+    for name, found in models.items():
+        row = figures[name] = {}
+        for each in found[0][0]:
+            if each != "chain_sum":
+                row[f"{each}, greedy"] = [mean(run[each].greedy) for run, _ in found]
+            row[each] = [mean(run[each].sampled) for run, _ in found]
+        row["never"] = [
+            mean({key: run["test"].sampled[key] for key in hard}) for run, hard in found
+        ]
+        row["tokens"] = [run["test"].num_tokens for run, _ in found]
+    first = distinct(starts)
+    for label in ("SFT, best of n", "SFT, majority of n"):
+        row = figures[label] = {}
+        for each in first[0]:
+            row[each] = [mean(choose(start[each], label)) for start in first]
+    return figures
+
+
+def choose(answers: Answers, label: str) -> Scores:
+    """Whether the best of the samples is correct, or the most frequent answer."""
+    if "best" in label:
+        return {key: float(score > 0) for key, score in answers.sampled.items()}
+    return answers.majority
+
+
+def gain(pairs: Sequence[tuple[Scores, Scores]]) -> table.Interval:
+    """Mean of after - before in points, and its 95 % interval over problems.
+
+    `pairs`: scores before and after, by problem, for each seed; a problem counts with its mean over
+    the seeds.
+    """
+    problems = [key for key in pairs[0][0] if all(key in a and key in b for b, a in pairs)]
+    changes = [statistics.fmean(after[key] - before[key] for before, after in pairs)
+               for key in problems]  # fmt: skip
+    found = mean_interval(changes, (-1.0, 1.0))
+    low, high = (math.inf if found[end] is None else found[end] for end in ("low", "high"))
+    return 100 * found["value"], 100 * low, 100 * high
+
+
+def gains(starts: Runs, arms: Arms) -> dict[str, dict[str, table.Interval]]:
+    """`{comparison: {column: gain}}`: GRPO over SFT by seed and over all, then the controls."""
+    own = arms["own"]
+    pairs = {f"GRPO - SFT, seed {seed}": [(starts[seed], run)] for seed, run in own.items()}
+    pairs["GRPO - SFT, all seeds"] = [(starts[seed], run) for seed, run in own.items()]
+    for arm, runs in arms.items():
+        if arm != "own":
+            pairs[f"{ARMS[arm]} - SFT"] = [(starts[seed], run) for seed, run in runs.items()]
+            pairs[f"GRPO - {ARMS[arm]}"] = [(run, own[seed]) for seed, run in runs.items()]
+    return {
+        label: {
+            column: gain([(scores(before), scores(after)) for before, after in found])
+            for column, scores in columns(found[0][0]).items()
+        }
+        for label, found in pairs.items()
+    }
+
+
+def columns(answers: dict[str, Answers]) -> dict[str, Any]:
+    """`{column: function from a model's answers to their scores}` of the sets there are."""
+    found: dict[str, Any] = {}
+    for name in answers:
+        found[f"{name}, greedy"] = lambda of, name=name: of[name].greedy
+        found[name] = lambda of, name=name: of[name].sampled
+    return found
+
+
+def show(values: Sequence[float]) -> str:
+    """`88.4 ± 1.2`, without the interval for one value; empty where there is none."""
+    if not values or any(map(math.isnan, values)):
+        return ""
+    middle, half = sweep_page.interval(list(values))
+    return f"{middle:.1f}" if math.isnan(half) else f"{middle:.1f} ± {half:.1f}"
+
+
+def explain(figures: Figures, found: dict[str, dict[str, table.Interval]]) -> str:
+    """GRPO's accuracy on the test set, and its gain over each other arm."""
+    own = figures[ARMS["own"]]["test"]
+    parts = [f"SFT {table.show_interval(found['GRPO - SFT, all seeds']['test'], 1, 1)}"]
+    for arm in ARMS:
+        if (label := f"GRPO - {ARMS[arm]}") in found:
+            parts.append(f"{ARMS[arm]} {table.show_interval(found[label]['test'], 1, 1)}")
+    return (
+        f"GRPO takes accuracy on the test set from {show(figures['SFT']['test'])} to {show(own)} "
+        f"%. Its gain in points over each, paired by problem: {'; '.join(parts)}."
+    )
+
+
+# Curves and completions
+
+
+def read_logs(model: Path) -> list[dict[str, Any]]:
+    """What a training has logged."""
+    return json_files.read_log(model / "trainer_state.json")
+
+
+def curves(models: dict[str, dict[int, Path]]) -> dict[str, dict[str, dict[str, list]]]:
+    """`{arm: {seed: {key: [[step, value], ...]}}}` of the panels' keys, rounded."""
+    return {
+        arm: {
+            str(seed): {
+                key: [[step, round(value, 4)] for step, value in zip(*curve, strict=True)]
+                for key in PANELS
+                if (curve := read_curve(logs, key))[0]
+            }
+            for seed, logs in ((seed, read_logs(model)) for seed, model in runs.items())
+        }
+        for arm, runs in models.items()
+        if arm in REWARDS
+    }
+
+
+def draw(path: Path, rows: list[dict], starts: Runs, arms: Arms, logged: dict[str, Any]) -> None:
+    """Accuracy while training by reward, and in the end by level; what GRPO logs, by seed."""
+    from matplotlib.figure import Figure
+
+    picture = Figure((12, 6.4), layout="constrained")
+    axes = picture.subplots(2, 3).flatten()
+    if any(row["curve"] for row in rows):
+        sweep_page.draw_curves(axes[0], rows)
+        axes[0].legend(labels=[ARMS[arm] for arm in REWARDS], frameon=False, fontsize=8)
+    axes[0].set_title("Validation", fontsize=10)
+    for axis, (key, (title, unit)) in zip(axes[1:5], PANELS.items(), strict=True):
+        for color, (seed, keys) in zip(COLORS, logged["own"].items(), strict=False):
+            if points := keys.get(key):
+                steps, values = zip(*points, strict=True)
+                smooth = moving_average(list(values), SMOOTHED)
+                axis.plot(steps, smooth, color=color, label=f"seed {seed}")
+        axis.set(xlabel="optimizer step", ylabel=unit)
+        axis.set_ylim(bottom=0)
+        axis.set_title(title, fontsize=10)
+        if axis.lines:
+            axis.legend(frameon=False, fontsize=8)
+    draw_levels(axes[5], starts, arms)
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    picture.savefig(path, dpi=110)
+
+
+def draw_levels(axis: Any, starts: Runs, arms: Arms) -> None:
+    """Accuracy by level, of the test set and of what the transfer set has beyond it."""
+    models = {ARMS[arm]: [*runs.values()] for arm, runs in arms.items()} | {"SFT": distinct(starts)}
+    # The colors of the first panel.
+    for color, (name, runs) in zip(sweep_page.COLORS, models.items(), strict=False):
+        found: dict[Any, list[float]] = defaultdict(list)
+        for run in runs:
+            both = run["test"].levels | run.get("transfer", run["test"]).levels
+            for level, scores in (both | run["test"].levels).items():
+                found[level].append(100 * statistics.fmean(scores))
+        levels = sorted(level for level in found if level is not None)
+        means = [statistics.fmean(found[level]) for level in levels]
+        axis.plot(levels, means, color=color, marker="o", markersize=3, linewidth=2, label=name)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set(xlabel="level", ylabel="correct, % of samples", ylim=(0, 105))
+    axis.set_title("By level", fontsize=10)
+    axis.legend(frameon=False, fontsize=8)
+
+
+def examples(start: Path, model: Path) -> str:
+    """Greedy completions of both for every k-th test problem, in the order of the file."""
+    found = []
+    for folder in (start, model):
+        result = read_result(folder / "eval/model")
+        rows = result.rows["held_out", "greedy"]
+        rows = rows[:: max(1, len(rows) // NUM_EXAMPLES)][:NUM_EXAMPLES]
+        texts = read_texts(result.folder, {row["place"] for row in rows})
+        found.append([row | texts[row["place"]] for row in rows])
+    parts = []
+    for before, after in zip(*found, strict=True):
+        parts.append(f"**{' '.join(before['question'].split())}** (gold: {before['gold']})")
+        parts.append("\n".join([
+            "```", f"SFT ({verdict(before)}): {one_line(before['completion'])}",
+            f"GRPO ({verdict(after)}): {one_line(after['completion'])}", "```",
+        ]))  # fmt: skip
+    return "\n\n".join(parts)
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """Of one completion."""
+    return "correct" if row["score"] == 1 else "incorrect"
+
+
+def one_line(text: str) -> str:
+    """A completion in one line of at most 300 characters, that no fence can end."""
+    line = " ".join(text.split()).replace("`", "'")
+    return line if len(line) <= 300 else f"{line[:300]} ..."
+
+
+def write(
+    page: Path, about: About, starts: dict[int, Path], models: dict[str, dict[int, Path]]
+) -> None:
+    """Write the page, its figures (.json) and its picture (.png).
+
+    Args:
+        starts: the folder of the answers of each seed's SFT model.
+        models: each arm's checkpoints, by seed; their answers are in the folder above.
+    """
+    read = {folder: read_answers(folder) for folder in dict.fromkeys(starts.values())}
+    begun: Runs = {seed: read[folder] for seed, folder in starts.items()}
+    arms = {
+        arm: {seed: read_answers(model.parent) for seed, model in runs.items()}
+        for arm, runs in models.items()
+    }
+    figures, found = compute(begun, arms), gains(begun, arms)
+    for arm, runs in models.items():
+        times = [read_logs(model)[-1].get("train_runtime", math.nan) for model in runs.values()]
+        figures[ARMS[arm]]["seconds"] = [time for time in times if not math.isnan(time)]
+    rows = [
+        sweep.read_row(model, arm, "finished") | {"values": {"rewards": arm, "seed": seed}}
+        for arm in REWARDS
+        for seed, model in models[arm].items()
+    ]
+    logged = curves(models)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    draw(page.with_suffix(".png"), rows, begun, arms, logged)
+    picture = f"![Accuracy and the logs of training]({page.with_suffix('.png').name})"
+    first = next(iter(starts))
+    data = {
+        "about": table.about(), "figures": figures, "gains": found,
+        "curves": sweep_page.seed_curves(rows), "logged": logged,
+    }  # fmt: skip
+    parts = [
+        table.wrap(explain(figures, found)), picture,
+        "## Gains in points, paired by problem", table.markdown(gain_rows(found)),
+        meaning(about, begun),
+        f"## Ten test problems before and after GRPO\n\n{table.wrap(rule(begun, first))}",
+        examples(starts[first], models["own"][first].parent),
+    ]  # fmt: skip
+    table.publish(
+        str(page), f"What GRPO taught: `{about.recipe}`", how(about, models),
+        [
+            {"": name.replace("of n", f"of {about.num_samples}")}
+            | {COLUMNS.get(column, column): show(values) for column, values in row.items()}
+            for name, row in figures.items()
+        ],
+        data, *parts, figures_to=page.with_suffix(".json"),
+    )  # fmt: skip
+
+
+def how(about: About, models: dict[str, dict[int, Path]]) -> str:
+    """The paragraph above the table."""
+    seeds, controls = list(models["own"]), list(models["sft"])
+    return table.wrap(
+        HOW.format(
+            recipe=about.recipe, steps=about.steps, sft_steps=about.sft_steps,
+            starts="an SFT model of each seed" if about.own_starts else "one SFT model",
+            seeds=listing(seeds),
+            controls="" if controls == seeds else f"; of control runs {listing(controls)}",
+        )
+    )  # fmt: skip
+
+
+def listing(values: Iterable[Any]) -> str:
+    """`0 1 2`."""
+    return " ".join(map(str, values))
+
+
+def gain_rows(found: dict[str, dict[str, table.Interval]]) -> list[dict[str, str]]:
+    """The rows of the table of gains."""
+    return [
+        {"": label} | {column: table.show_interval(one, 1, 1) for column, one in row.items()}
+        for label, row in found.items()
+    ]
+
+
+def meaning(about: About, starts: Runs) -> str:
+    """How to read the columns of both tables."""
+    start, n = next(iter(starts.values())), about.num_samples
+    sets = [
+        f"- `{name}`: {SETS[name].format(num=len(answers.sampled))}"
+        for name, answers in start.items()
+    ]
+    hard = listing(len(never(one)) for one in distinct(starts))
+    sets.append(f"- `hardest`: the test problems that SFT solves in none of {n} samples ({hard}).")
+    sets.append(
+        f"- Best of {n}: an oracle chooses among the samples. Majority: the most frequent answer."
+    )
+    sets.append(
+        f"- Tokens: mean length of a sample. Seconds: of training, {about.jobs} runs at a time."
+    )
+    return f"{table.wrap(MEANING.format(n=n))}\n\n" + "\n".join(map(table.wrap, sets))
+
+
+def rule(starts: Runs, seed: int) -> str:
+    """How the examples are chosen."""
+    every = max(1, len(starts[seed]["test"].greedy) // NUM_EXAMPLES)
+    return f"Every {every}th problem of the file, greedy completions, seed {seed}."

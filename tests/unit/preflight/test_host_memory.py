@@ -1,0 +1,67 @@
+"""A CPU recipe that needs more memory than the machine has is refused before its first stage."""
+
+import shutil
+import sys
+
+import pytest
+
+from pipeline import memory
+from pipeline.errors import UserError
+from stages.preflight import ahead, capacity
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def check(monkeypatch, tmp_path):
+    """Check a recipe ahead, on a machine with so many GiB."""
+
+    def call(recipe, gib, *keys, goal="grpo"):
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setattr(capacity, "total_memory", lambda: int(gib * 2**30))
+        monkeypatch.setattr(ahead, "check_packages", lambda settings: None)
+        line = [
+            "--recipe",
+            str(recipe),
+            "--run",
+            str(tmp_path / "run"),
+            "--goal",
+            goal,
+            "--",
+            *keys,
+        ]
+        monkeypatch.setattr(sys, "argv", ["ahead", *line])
+        ahead.main()
+
+    return call
+
+
+def test_the_laptop_recipe_fits_8_gib_and_not_3(check):
+    check("configs/smollm2-135m", 8)
+    with pytest.raises(
+        UserError, match=r"smollm2-135m/sft.yaml: too little memory: .* GiB of .* 3.0 GiB"
+    ):
+        check("configs/smollm2-135m", 3)
+
+
+def test_grpo_is_planned_with_the_model_that_sft_starts_from(check):
+    with pytest.raises(
+        UserError, match=r"grpo.yaml: too little memory: .*per_device_train_batch_size: 32"
+    ):
+        check("configs/smollm2-135m", 8, "--per_device_train_batch_size", "64")
+
+
+def test_a_recipe_without_a_limit_on_its_rows_is_left_to_preflight(check, tmp_path):
+    shutil.copytree(ROOT / "configs/smollm2-135m", tmp_path / "mine")
+    path = tmp_path / "mine/sft.yaml"
+    path.write_text(path.read_text().replace("max_length: 192\n", ""))
+    check(tmp_path / "mine", 3, goal="sft")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("3000\n", 3000), ("max\n", 10**6), (None, 10**6)])
+def test_a_control_group_bounds_the_memory(monkeypatch, tmp_path, text, expected):
+    limit = tmp_path / "memory.max"
+    if text:
+        limit.write_text(text)
+    monkeypatch.setattr(memory, "LIMITS", (str(limit),))
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: type("M", (), {"total": 10**6}))
+    assert memory.total_memory() == expected
