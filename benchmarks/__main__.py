@@ -2,7 +2,7 @@
 
 SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SEEDS, MODES
 and CPU_STANDIN of the environment are keys of the benchmarks that take them; OUT is the page.
-`study` takes RECIPE and DATA_ROOT, too; the recipe's study.yaml has its keys.
+`study` takes RECIPE and DATA_ROOT, too; `benchmarks/study-<recipe>.yaml` has its keys.
 `python -m benchmarks bench-guards --help` lists the keys of a benchmark.
 """
 
@@ -29,7 +29,7 @@ class Benchmark:
         keys: variables of the environment that it takes, as flags.
         recipe: whose SFT model it starts from.
         arguments: the dataclass of its keys.
-        takes_recipe: whether RECIPE names another; its keys are then in `<module>.yaml` there.
+        takes_recipe: whether RECIPE names another; its keys are then in `<module>-<recipe>.yaml`.
     """
 
     module: str
@@ -70,7 +70,9 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
         if value:
             many = shlex.split(value) if key in ("seeds", "modes") else [value]
             own += [f"--{key}", *many]
-    own += ["--out", out]
+    keys = Path(__file__).with_name(f"{row.module}-{Path(recipe).name}.yaml")
+    if os.environ.get("OUT") or is_small_run or not keys.is_file():  # else it names the page
+        own += ["--out", out]
     small = Path(__file__).parent / "small" / f"{row.module}.yaml"
     if is_small and small.is_file():
         own += ["--config", str(small)]
@@ -80,8 +82,7 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
         run = f"runs/{'small/' if is_small else ''}{recipe}"
         own += ["--grpo_config", f"configs/{recipe}/grpo.yaml", "--recipe_run", run]
         goal = "difficulty" if recipe == "tiny-cpu" else "sft"
-        keys = Path(f"configs/{recipe}/{row.module}.yaml")
-        if keys.is_file():
+        if keys.is_file() and not is_small:
             own += ["--config", str(keys)]
             goal = "data" if read_yaml(keys).get("own_starts") else goal
         before = ["-m", "pipeline", goal, "--recipe", recipe, "--run", run]

@@ -1,7 +1,7 @@
 """What did GRPO teach? A recipe's GRPO beside what else its compute would have bought.
 
     make study                      # of tiny-cpu
-    make study RECIPE=smollm2-135m  # with the keys of its study.yaml
+    make study RECIPE=smollm2-135m  # keys: benchmarks/study-smollm2-135m.yaml
 
 For several seeds: GRPO, its control runs, and SFT continued for as many seconds. The reward of a
 control run is random, or looks at the form of an answer alone. All start from the recipe's SFT

@@ -8,6 +8,7 @@ import pytest
 from benchmarks import __main__ as benchmarks
 from benchmarks.study import StudyArguments
 from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse
 
 
 @pytest.fixture
@@ -47,21 +48,27 @@ def test_so_are_wrong_values(start, capsys):
     assert error.startswith("error: ") and "runs: " in error and error.count("\n") == 1
 
 
-def test_a_study_of_a_recipe_takes_its_keys_and_makes_its_data(monkeypatch, tmp_path):
-    (tmp_path / "configs/mine").mkdir(parents=True)
-    (tmp_path / "configs/mine/study.yaml").write_text("own_starts: true\n")
-    monkeypatch.chdir(tmp_path)
+def test_a_study_of_a_recipe_takes_its_keys_and_makes_its_data(monkeypatch):
     for name in ("SMALL", "OUT", "SEEDS", "CPU_STANDIN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RECIPE", "mine")
+    monkeypatch.setenv("RECIPE", "smollm2-135m")
     monkeypatch.setenv("DATA_ROOT", "/my/data")
     before, own = benchmarks.command("study", ["--jobs", "1"])
     assert before == [
-        *("-m", "pipeline", "data", "--recipe", "mine", "--run", "runs/mine"),
+        *("-m", "pipeline", "data", "--recipe", "smollm2-135m", "--run", "runs/smollm2-135m"),
         *("--data_root", "/my/data"),
     ]
-    assert own[-2:] == ["--jobs", "1"] and own[own.index("--config") + 1].endswith("study.yaml")
-    assert "docs/results/study-mine.md" in own and "runs/mine" in own
+    keys = own[own.index("--config") + 1]
+    assert own[-2:] == ["--jobs", "1"] and keys.endswith("benchmarks/study-smollm2-135m.yaml")
+    (args,) = parse("", StudyArguments, argv=own[2:])
+    assert args.own_starts and args.control_seeds != args.seeds
+    assert args.out == "docs/results/smollm2.md" and args.recipe_run == "runs/smollm2-135m"
+    monkeypatch.setenv("OUT", "mine.md")
+    (args,) = parse("", StudyArguments, argv=benchmarks.command("study", [])[1][2:])
+    assert args.out == "mine.md"
+    monkeypatch.setenv("RECIPE", "grpo7b")  # has no keys of its own
+    monkeypatch.delenv("OUT")
+    assert "docs/results/study-grpo7b.md" in benchmarks.command("study", [])[1]
     before, own = benchmarks.command("bench-guards", [])  # takes no recipe
     assert "tiny-cpu" in before and "--data_root" not in before
 

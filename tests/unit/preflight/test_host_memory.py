@@ -53,7 +53,7 @@ def test_grpo_is_planned_with_the_model_that_sft_starts_from(check):
 def test_a_recipe_without_a_limit_on_its_rows_is_left_to_preflight(check, tmp_path):
     shutil.copytree(ROOT / "configs/smollm2-135m", tmp_path / "mine")
     path = tmp_path / "mine/sft.yaml"
-    path.write_text(path.read_text().replace("max_length: 192\n", ""))
+    path.write_text(path.read_text().replace("max_length: 512\n", ""))
     check(tmp_path / "mine", 3, goal="sft")
 
 
