@@ -5,8 +5,9 @@
 
 For several seeds: GRPO, its control runs, and SFT continued for as many seconds. The reward of a
 control run is random, or looks at the form of an answer alone. All start from the recipe's SFT
-model, or those of a seed from an SFT model of that seed (`own_starts`). The SFT model itself writes
-n samples a problem. The page has the best of them, as if an oracle chose, and the majority.
+model. With `own_starts` each seed trains its own SFT model, and all runs of that seed start from
+it. The SFT model itself writes n samples a problem. The page has the best of them, as if an oracle
+chose, and the majority.
 
 All of them answer the recipe's `test_file`, its `transfer_file` (in tiny-cpu longer problems than
 GRPO's) and, with `unlike`, `study_unlike.jsonl`, problems of another kind. Those are the first 200
@@ -51,7 +52,7 @@ class StudyArguments:
         "the page to write, with figures (.json) and picture (.png) beside it",
     )
     seeds: list[int] = field(
-        default_factory=lambda: [0, 1, 2, 3, 4], metadata={"help": "of each arm"}
+        default_factory=lambda: [0, 1, 2, 3, 4], metadata={"help": "of GRPO, and of the rest"}
     )
     control_seeds: list[int] | None = setting(None, "of all arms but GRPO; by default `seeds`")
     own_starts: bool = setting(False, "true: each seed trains an SFT model of its own")
@@ -62,11 +63,16 @@ class StudyArguments:
     jobs: int = setting(2, "runs at a time")
 
     def __post_init__(self) -> None:
+        for key in ("num_samples", "jobs"):
+            if getattr(self, key) < 1:
+                raise UserError(f"{key}: {getattr(self, key)} is below 1; give at least 1")
+        if len({*self.seeds}) < len(self.seeds):
+            raise UserError(f"seeds: {self.seeds} name one twice; name each once")
         self.control_seeds = self.seeds if self.control_seeds is None else self.control_seeds
         if not self.control_seeds or not {*self.control_seeds} <= {*self.seeds}:
             raise UserError(
-                f"control_seeds: {self.control_seeds} are not all among the seeds {self.seeds}; "
-                "a control run is compared with GRPO of its seed"
+                f"control_seeds: {self.control_seeds} are not all among the seeds {self.seeds}, "
+                "and are compared with GRPO of their seed; name some of those"
             )
 
     def seeds_of(self, arm: str) -> list[int]:
@@ -179,7 +185,7 @@ class Study:
     def sft_steps(self) -> int:
         """Steps of SFT in the seconds that GRPO takes; the median, as one may have been resumed."""
         times = [last_log(self.model("own", seed))[0] for seed in self.args.seeds]
-        seconds = statistics.median(times)
+        seconds = statistics.median([time for time in times if not math.isnan(time)] or [math.nan])
         known, steps = last_log(self.start(self.args.seeds[0]))
         if math.isnan(seconds / known):
             raise UserError(

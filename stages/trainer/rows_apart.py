@@ -99,17 +99,19 @@ def attend_with_starts(
     pieces: list[tuple[int, int]],
     **kwargs: Any,
 ) -> torch.Tensor:
-    """Attention of pieces end to end, shape (1, T, H, D); `pieces` as of `attend`."""
+    """Attention of pieces end to end, shape (1, T, H, D); `pieces` as of `attend`.
+
+    The queries of a start come along with each row that sees it, so that no row needs a mask: what
+    is shared is the work of all other layers.
+    """
     lengths = [length for length, _ in pieces]
-    queries, keys, values = (part.split(lengths, dim=2) for part in (query, key, value))
+    parts = [part.split(lengths, dim=2) for part in (query, key, value)]
     found = []
-    for i, (length, start) in enumerate(pieces):
-        k, v, mask = keys[i], values[i], None
-        if start >= 0:
-            k, v = torch.cat([keys[start], k], 2), torch.cat([values[start], v], 2)
-            seen = torch.ones(1, 1, length, k.size(2), dtype=torch.bool, device=k.device)
-            mask = seen.tril(diagonal=lengths[start])
-        found.append(sdpa_attention_forward(module, queries[i], k, v, mask, **kwargs)[0])
+    for i, (_, start) in enumerate(pieces):
+        own = [i] if start < 0 else [start, i]
+        q, k, v = (torch.cat([part[at] for at in own], dim=2) for part in parts)
+        seen = sdpa_attention_forward(module, q, k, v, None, **kwargs)[0]  # (1, L, H, D)
+        found.append(seen[:, q.size(2) - lengths[i] :])
     return torch.cat(found, dim=1)
 
 

@@ -24,6 +24,7 @@ numbers, so that replicas stay equal. A resumed run draws those of an uninterrup
 not affected.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -205,7 +206,7 @@ class PackedForward:
     def _starts(
         self, input_ids: torch.Tensor, labels: torch.Tensor, columns: list[torch.Tensor]
     ) -> list[Tokens]:
-        """What each row may share: its tokens before the one that foretells its first label."""
+        """What each row may share: its prompt without the last token; nothing without a label."""
         if not self.shares_prompts or self.backbone is not None:
             return [()] * len(columns)
         is_scored = torch.stack([labels[row, cols[-1]] != -100 for row, cols in enumerate(columns)])
@@ -288,12 +289,13 @@ class PackedForward:
 def cut(rows: list[int], columns: list[torch.Tensor], starts: list[Tokens]) -> list[Piece]:
     """The pieces of a pass: each row, and before the first of several that start alike, the start.
 
-    `columns` and `starts` are of all rows; rows that start alike follow each other.
+    `columns` and `starts` are of all rows.
     """
     pieces: list[Piece] = []
     known: dict[Tokens, int] = {}
+    together = Counter(starts[row] for row in rows)
     for row in rows:
-        size = len(starts[row])
+        size = len(starts[row]) if together[starts[row]] > 1 else 0
         if size and starts[row] not in known:
             known[starts[row]] = len(pieces)
             pieces.append(Piece(row, columns[row][:size]))

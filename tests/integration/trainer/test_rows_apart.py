@@ -68,6 +68,21 @@ def test_which_models_share_a_start(kind, changes, shares):
     assert rows_apart.shares_prompts(model) == shares
 
 
+def test_a_shared_start_needs_no_mask(monkeypatch):
+    """One of T x T would cost more than sharing saves where completions are long."""
+    model, masks = build("llama"), []
+    assert rows_apart.use(model)
+    attend = rows_apart.sdpa_attention_forward
+
+    def spy(module, query, key, value, mask, **kwargs):
+        masks.append(mask)
+        return attend(module, query, key, value, mask, **kwargs)
+
+    monkeypatch.setattr(rows_apart, "sdpa_attention_forward", spy)
+    assert rows_apart.shares_prompts(model)
+    assert masks and not [mask for mask in masks if mask is not None]
+
+
 @pytest.mark.parametrize("has_checkpointing", [False, True])
 def test_gradients_are_those_of_the_mask(has_checkpointing, monkeypatch):
     """Checkpointing runs each layer again, when the forward pass is long over."""

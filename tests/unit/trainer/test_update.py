@@ -10,7 +10,7 @@ from trl.trainer.utils import RepeatSampler
 
 from pipeline.errors import UserError
 from stages.trainer.resume import EpochSampler, load_generation_state
-from stages.trainer.update import plan_passes, ratio_totals, sort_rows, zero_loss
+from stages.trainer.update import cut, plan_passes, ratio_totals, sort_rows, zero_loss
 
 INF, NAN = math.inf, math.nan
 
@@ -62,6 +62,15 @@ def test_passes_count_a_shared_start_once():
     # In a pass of 12 tokens: 3 + 5 + 3 of problem b, 4 + 3 + 1 of problem a and 4 of the lone row.
     assert plan_passes(lengths, 12, False, starts) == [[3, 1], [2, 0, 4]]
     assert plan_passes(lengths, 12, False) == [[3], [2], [1, 0], [4]]
+
+
+def test_a_row_that_shares_with_no_other_of_its_pass_stays_whole():
+    columns = [torch.arange(9), torch.arange(8), torch.arange(7)]
+    starts = [(1, 2, 3), (1, 2, 3), (4, 5)]
+    assert [len(piece.columns) for piece in cut([0, 2], columns, starts)] == [9, 7]
+    pieces = cut([0, 1, 2], columns, starts)
+    assert [len(piece.columns) for piece in pieces] == [3, 6, 5, 7]
+    assert [piece.start for piece in pieces] == [-1, 0, 0, -1]
 
 
 def batches(lengths, num_rows):
