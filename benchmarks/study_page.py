@@ -159,8 +159,9 @@ def gain(pairs: Sequence[tuple[Scores, Scores]]) -> table.Interval:
     changes = [statistics.fmean(after[key] - before[key] for before, after in pairs)
                for key in problems]  # fmt: skip
     found = mean_interval(changes, (-1.0, 1.0))
-    low, high = (math.inf if found[end] is None else found[end] for end in ("low", "high"))
-    return 100 * found["value"], 100 * low, 100 * high
+    if found["high"] is None:  # one problem
+        return 100 * found["value"], -math.inf, math.inf
+    return 100 * found["value"], 100 * found["low"], 100 * found["high"]
 
 
 def gains(starts: Runs, arms: Arms) -> dict[str, dict[str, table.Interval]]:
@@ -198,16 +199,20 @@ def show(values: Sequence[float]) -> str:
     return f"{middle:.1f}" if math.isnan(half) else f"{middle:.1f} ± {half:.1f}"
 
 
-def explain(figures: Figures, found: dict[str, dict[str, table.Interval]]) -> str:
-    """GRPO's accuracy on the test set, and its gain over each other arm."""
-    own = figures[ARMS["own"]]["test"]
-    parts = [f"SFT {table.show_interval(found['GRPO - SFT, all seeds']['test'], 1, 1)}"]
-    for arm in ARMS:
-        if (label := f"GRPO - {ARMS[arm]}") in found:
-            parts.append(f"{ARMS[arm]} {table.show_interval(found[label]['test'], 1, 1)}")
+def explain(figures: Figures, found: dict[str, dict[str, table.Interval]], arms: Arms) -> str:
+    """GRPO's accuracy on the test set, its gain over SFT, and that over each other arm."""
+    own, seeds = figures[ARMS["own"]]["test"], listing(arms["own"])
+    over = table.show_interval(found["GRPO - SFT, all seeds"]["test"], 1, 1)
+    parts = [
+        f"{ARMS[arm]} {table.show_interval(found[f'GRPO - {ARMS[arm]}']['test'], 1, 1)}"
+        for arm in arms
+        if arm != "own"
+    ]
+    controls = listing(next(runs for arm, runs in arms.items() if arm != "own"))
     return (
-        f"GRPO takes accuracy on the test set from {show(figures['SFT']['test'])} to {show(own)} "
-        f"%. Its gain in points over each, paired by problem: {'; '.join(parts)}."
+        f"Seeds {seeds}: GRPO takes accuracy on the test set from "
+        f"{show(figures['SFT']['test'])} to {show(own)} %, a gain of {over} points paired by "
+        f"problem. Seeds {controls}: its gain over {'; over '.join(parts)} points."
     )
 
 
@@ -269,10 +274,13 @@ def draw_levels(axis: Any, starts: Runs, arms: Arms) -> None:
     for color, (name, runs) in zip(sweep_page.COLORS, models.items(), strict=False):
         found: dict[Any, list[float]] = defaultdict(list)
         for run in runs:
-            both = run["test"].levels | run.get("transfer", run["test"]).levels
-            for level, scores in (both | run["test"].levels).items():
+            both = run.get("transfer", run["test"]).levels | run["test"].levels
+            for level, scores in both.items():
                 found[level].append(100 * statistics.fmean(scores))
         levels = sorted(level for level in found if level is not None)
+        if not levels:  # the sets have none
+            axis.set_axis_off()
+            return
         means = [statistics.fmean(found[level]) for level in levels]
         axis.plot(levels, means, color=color, marker="o", markersize=3, linewidth=2, label=name)
     axis.xaxis.get_major_locator().set_params(integer=True)
@@ -345,7 +353,7 @@ def write(
         "curves": sweep_page.seed_curves(rows), "logged": logged,
     }  # fmt: skip
     parts = [
-        table.wrap(explain(figures, found)), picture,
+        table.wrap(explain(figures, found, arms)), picture,
         "## Gains in points, paired by problem", table.markdown(gain_rows(found)),
         meaning(about, begun),
         f"## Ten test problems before and after GRPO\n\n{table.wrap(rule(begun, first))}",
@@ -396,12 +404,15 @@ def meaning(about: About, starts: Runs) -> str:
         for name, answers in start.items()
     ]
     hard = listing(len(never(one)) for one in distinct(starts))
-    sets.append(f"- `hardest`: the test problems that SFT solves in none of {n} samples ({hard}).")
+    sets.append(
+        f"- `hardest`: the test problems that SFT solves in none of {n} samples: {hard}, by "
+        "SFT model."
+    )
     sets.append(
         f"- Best of {n}: an oracle chooses among the samples. Majority: the most frequent answer."
     )
     sets.append(
-        f"- Tokens: mean length of a sample. Seconds: of training, {about.jobs} runs at a time."
+        f"- Tokens: mean length of a sample. Seconds: of training; runs at a time: {about.jobs}."
     )
     return f"{table.wrap(MEANING.format(n=n))}\n\n" + "\n".join(map(table.wrap, sets))
 

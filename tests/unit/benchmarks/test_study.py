@@ -33,8 +33,9 @@ def test_never_best_and_majority_are_those_of_the_sft_model():
     assert values["GRPO - SFT, seed 0"] == 56.25 and values["GRPO - SFT, seed 1"] == 43.75
     assert values["GRPO - SFT, all seeds"] == 50.0
     assert values["SFT continued - SFT"] == 0.0 and values["GRPO - SFT continued"] == 43.75
-    text = explain(figures, found)
-    assert "from 31.2 to 81.2" in text and "SFT 50.0 [" in text and "SFT continued 43.8 [" in text
+    text = explain(figures, found, runs)
+    assert "Seeds 0 1: " in text and "from 31.2 to 81.2" in text and "gain of 50.0 [" in text
+    assert "Seeds 1: " in text and "SFT continued 43.8 [" in text
 
 
 def test_each_seed_has_its_own_start():
