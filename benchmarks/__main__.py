@@ -85,11 +85,24 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
         if keys.is_file() and not is_small:
             own += ["--config", str(keys)]
             goal = "data" if read_yaml(keys).get("own_starts") else goal
+        files = f"configs/{recipe}/eval.yaml"
+        if row.takes_recipe and not read_yaml(files).get("test_file"):
+            raise UserError(f"{files}: has no test_file, whose problems {name} scores; add one")
         before = ["-m", "pipeline", goal, "--recipe", recipe, "--run", run]
         if row.takes_recipe and (data_root := os.environ.get("DATA_ROOT")):
             before += ["--data_root", data_root]
         before += ["--", "--max_steps", "300"] if is_small else []
     return before, own + words
+
+
+def check_variables(name: str) -> None:
+    """Refuse a variable of other commands that this benchmark would ignore."""
+    row = BENCHMARKS[name]
+    taken = {"args", "out", *row.keys, *(("recipe", "data_root") if row.takes_recipe else ())}
+    for key in VARIABLES:
+        if key not in taken and os.environ.get(key.upper()):
+            wanted = ", ".join(sorted(taken)).upper()
+            raise UserError(f"{key.upper()}: {name} does not take it; unset it (it takes {wanted})")
 
 
 def check_keys(row: Benchmark, own: list[str]) -> None:
@@ -107,6 +120,7 @@ def main() -> None:
         return
     if name not in BENCHMARKS:
         raise UserError(unknown("benchmark", name, [*BENCHMARKS]))
+    check_variables(name)
     left_out = {*map(str.upper, VARIABLES), "MAKE_GOALS"}
     env = {key: value for key, value in os.environ.items() if key not in left_out}
     before, own = command(name, words[1:])

@@ -15,11 +15,13 @@ of reasoning-gym 0.1.25's (Apache-2.0) `create_dataset("chain_sum", seed=0, size
 max_terms=5, min_digits=1, max_digits=1)` that differ and whose totals all stay in 0..20, the
 numbers that the demo's model knows.
 
-Every run is a stage of its own in `<recipe_run>/study/<arm>-<seed>/`. A study that is started again
-keeps finished runs and resumes a killed one from its last checkpoint.
+Every run is a stage of its own in `<recipe_run>/study/<arm>-<seed>/`, seed after seed, and leaves a
+small record (`benchmarks/study_record.py`). A study that is started again keeps recorded runs, also
+where their models are gone, and resumes a killed one from its last checkpoint.
 """
 
-import math
+import hashlib
+import json
 import signal
 import statistics
 import subprocess
@@ -31,9 +33,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import study_page, table
-from benchmarks.study_page import ARMS, REWARDS
-from pipeline import json_files
+from benchmarks import study_page, study_record, table
+from benchmarks.study_page import ARMS
+from benchmarks.study_record import Record
+from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse, setting
 from stages import sweep
@@ -54,7 +57,10 @@ class StudyArguments:
     seeds: list[int] = field(
         default_factory=lambda: [0, 1, 2, 3, 4], metadata={"help": "of GRPO, and of the rest"}
     )
-    control_seeds: list[int] | None = setting(None, "of all arms but GRPO; by default `seeds`")
+    control_seeds: list[int] | None = setting(
+        None, "those of the seeds that have the other arms, too; by default all"
+    )
+    records: str | None = setting(None, "folder of the records; by default among the runs")
     own_starts: bool = setting(False, "true: each seed trains an SFT model of its own")
     unlike: bool = setting(True, "whether all answer `study_unlike.jsonl`, too")
     num_samples: int = setting(8, "completions a problem: n of best-of-n and of the majority")
@@ -68,16 +74,11 @@ class StudyArguments:
                 raise UserError(f"{key}: {getattr(self, key)} is below 1; give at least 1")
         if len({*self.seeds}) < len(self.seeds):
             raise UserError(f"seeds: {self.seeds} name one twice; name each once")
-        self.control_seeds = self.seeds if self.control_seeds is None else self.control_seeds
-        if not self.control_seeds or not {*self.control_seeds} <= {*self.seeds}:
-            raise UserError(
-                f"control_seeds: {self.control_seeds} are not all among the seeds {self.seeds}, "
-                "and are compared with GRPO of their seed; name some of those"
-            )
 
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds of an arm."""
-        return self.seeds if arm == "own" else self.control_seeds or []
+        given = self.seeds if arm == "own" else self.control_seeds
+        return [seed for seed in self.seeds if given is None or seed in given]
 
 
 class Runner:
@@ -91,7 +92,7 @@ class Runner:
         """Run `python -m stage` to its end, its output in `log`; raises `UserError`."""
         flags = [part for key, value in keys.items() for part in (f"--{key}", str(value))]
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w", encoding="utf-8") as file:
+        with log.open("a", encoding="utf-8") as file:  # of a killed run, too
             with self._lock:
                 if self._is_over:
                     raise UserError(f"{log}: not started, as another run had failed")
@@ -123,76 +124,86 @@ class Runner:
 
 
 class Study:
-    """The runs: where each is, and what it is started with."""
+    """The runs: where each is, and what it is started with. "start" is the SFT model of a seed."""
 
     def __init__(self, args: StudyArguments) -> None:
         self.args, self.run, self.runner = args, Path(args.recipe_run), Runner(args.jobs)
         self.root, self.recipe = self.run / "study", Path(args.grpo_config).parent
+        self.settings = hash_settings(args, self.recipe)
 
-    def start(self, seed: int) -> Path:
-        """The SFT model that the runs of a seed start from."""
-        own = self.root / f"start-{seed}/sft"
-        return own if self.args.own_starts else self.run / "sft"
-
-    def start_answers(self, seed: int) -> Path:
-        """Where the answers of `start` are."""
-        return self.root / (f"start-{seed}" if self.args.own_starts else "start")
-
-    def begin(self, seed: int) -> None:
-        """Train the SFT model of a seed, where it has its own; let it answer."""
-        model = self.start(seed)
-        if self.args.own_starts:
-            keys = {
-                "config": self.recipe / "sft.yaml", "run_dir": self.run, "output_dir": model,
-                "seed": seed,
-            }  # fmt: skip
-            if self.args.max_steps:
-                keys["max_steps"] = self.args.max_steps
-            self.runner.run("stages.sft", model.with_suffix(".log"), keys)
-        self.evaluate(model, self.start_answers(seed))
-        table.tell(f"study: SFT, seed {seed}, done")
+    def folder(self, arm: str, seed: int) -> Path:
+        """The folder of a run: its model, its answers, its logs."""
+        is_shared = arm == "start" and not self.args.own_starts
+        return self.root / ("start" if is_shared else f"{arm}-{seed}")
 
     def model(self, arm: str, seed: int) -> Path:
         """The checkpoint of one arm and seed."""
-        return self.root / f"{arm}-{seed}" / ("sft" if arm == "sft" else "grpo")
+        if arm == "start" and not self.args.own_starts:
+            return self.run / "sft"
+        return self.folder(arm, seed) / ("sft" if arm in ("start", "sft") else "grpo")
+
+    def record_file(self, arm: str, seed: int) -> Path:
+        """Where the record of a run is."""
+        folder = self.folder(arm, seed)
+        return Path(self.args.records or folder.parent, f"{folder.name}.json")
+
+    def record(self, arm: str, seed: int) -> Record | None:
+        """The record of a finished run; one of other settings does not count."""
+        found = study_record.read(self.record_file(arm, seed))
+        return found if found and found.settings == self.settings else None
+
+    def do(self, arm: str, seed: int) -> None:
+        """One run: train, answer, and keep the record."""
+        if self.record(arm, seed):
+            return
+        folder, model = self.folder(arm, seed), self.model(arm, seed)
+        self.train(arm, seed)
+        self.evaluate(model, folder)
+        log = model.with_suffix(".log")
+        is_whole = not log.is_file() or "resuming from" not in log.read_text(encoding="utf-8")
+        found = study_record.make(model, folder, self.settings, is_whole)
+        study_record.write(self.record_file(arm, seed), found)
+        table.tell(f"study: {ARMS.get(arm, 'SFT')}, seed {seed}, done")
 
     def train(self, arm: str, seed: int) -> None:
-        """GRPO with one of the rewards, or SFT on the same rows in another order."""
-        model = self.model(arm, seed)
-        log = model.with_suffix(".log")
-        if arm == "sft":
-            keys = {
-                "config": self.recipe / "sft.yaml",
-                "run_dir": self.run,
-                "output_dir": model,
-                "model_name_or_path": self.start(seed),
-                "seed": seed + 1,
-                "max_steps": self.args.max_steps or self.sft_steps(),
-            }
-            self.runner.run("stages.sft", log, keys)
+        """SFT, GRPO with one of the rewards, or SFT on the same rows in another order."""
+        model, steps = self.model(arm, seed), self.args.max_steps
+        if arm in ("start", "sft"):
+            keys = {"config": self.recipe / "sft.yaml", "run_dir": self.run, "output_dir": model}
+            if arm == "sft":
+                keys |= {"model_name_or_path": self.model("start", seed), "seed": seed + 1}
+                steps = steps or self.sft_steps(seed)
+            elif self.args.own_starts:
+                keys["seed"] = seed
+            else:
+                return  # the pipeline made it
+            if steps:
+                keys["max_steps"] = steps
+            self.runner.run("stages.sft", model.with_suffix(".log"), keys)
             return
         own = sweep.SweepArguments(
             grpo_config=self.args.grpo_config, run=str(self.run), sweep=[], folder="study"
         )
         values = {"seed": str(seed), "rewards": arm}
         if self.args.own_starts:
-            values["model_name_or_path"] = str(self.start(seed))
-        if self.args.max_steps:
-            values["max_steps"] = str(self.args.max_steps)
+            values["model_name_or_path"] = str(self.model("start", seed))
+        if steps:
+            values["max_steps"] = str(steps)
         line = dict(sweep.commands(own, model.parent.name, values))["grpo"]
-        self.runner.run("stages.grpo", log, {}, line)
+        self.runner.run("stages.grpo", model.with_suffix(".log"), {}, line)
 
-    def sft_steps(self) -> int:
-        """Steps of SFT in the seconds that GRPO takes; the median, as one may have been resumed."""
-        times = [last_log(self.model("own", seed))[0] for seed in self.args.seeds]
-        seconds = statistics.median([time for time in times if not math.isnan(time)] or [math.nan])
-        known, steps = last_log(self.start(self.args.seeds[0]))
-        if math.isnan(seconds / known):
-            raise UserError(
-                f"{self.run}: SFT or GRPO was killed after its last step, so that nothing says "
-                "how long it takes; train it again (FORCE=1)"
-            )
-        return round(seconds * steps / known)
+    def sft_steps(self, seed: int) -> int:
+        """Steps of SFT in the seconds that GRPO takes: of the seed, of all if that was resumed."""
+        for seeds in ([seed], self.args.seeds):
+            own, start = ([self.record(arm, one) for one in seeds] for arm in ("own", "start"))
+            times = [one.seconds for one in own if one and one.seconds]
+            step_times = [one.seconds / one.steps for one in start if one and one.seconds]
+            if times and step_times:
+                return round(statistics.median(times) / statistics.median(step_times))
+        raise UserError(
+            f"{self.record_file('own', seed)}: SFT or GRPO was resumed, so that nothing says how "
+            f"long it takes; remove this file and {self.folder('own', seed)}, and start again"
+        )
 
     def evaluate(self, model: Path, folder: Path) -> None:
         """Let a model answer all sets; the rows of `transfer` keep their source."""
@@ -211,27 +222,43 @@ class Study:
         line = ("--tasks", "held_out", *(["transfer"] if files else []))
         self.runner.run("eval.run", folder / "eval.log", keys, line)
 
-    def do(self, arm: str, seed: int) -> None:
-        """One run: train, and answer."""
-        self.train(arm, seed)
-        self.evaluate(self.model(arm, seed), self.model(arm, seed).parent)
-        table.tell(f"study: {ARMS[arm]}, seed {seed}, done")
+    def do_seed(self, seed: int) -> None:
+        """All runs of a seed; SFT last, as GRPO says for how long."""
+        arms = [arm for arm in ARMS if seed in self.args.seeds_of(arm)]
+        if all(self.record(arm, seed) for arm in ("start", *arms)):
+            return
+        known = [self.record_file(arm, seed) for arm in ("start", *arms) if self.record(arm, seed)]
+        if known and not self.model("start", seed).exists():
+            table.tell(
+                f"study: the SFT model that seed {seed} started from is gone: all of its runs are "
+                "made again"
+            )
+            for path in known:
+                path.unlink()
+        for arm in ("start", *arms):
+            self.do(arm, seed)
 
     def do_all(self) -> None:
-        """Everything; SFT last, as GRPO says for how long."""
-        own, controls = self.args.seeds, self.args.seeds_of("sft")
-        starts = own if self.args.own_starts else own[:1]
-        self.runner.run_all(self.begin, [(seed,) for seed in starts])
-        runs = [("own", seed) for seed in own]
-        runs += [(arm, seed) for seed in controls for arm in REWARDS if arm != "own"]
-        self.runner.run_all(self.do, runs)
-        self.runner.run_all(self.do, [("sft", seed) for seed in controls])
+        """Everything; a common SFT model answers first."""
+        if not self.args.own_starts:
+            self.do("start", self.args.seeds[0])
+        self.runner.run_all(self.do_seed, [(seed,) for seed in self.args.seeds])
+
+    def records(self, arm: str) -> dict[int, Record]:
+        """The records of an arm by seed; a common SFT model is one object."""
+        seeds = self.args.seeds_of("own" if arm == "start" else arm)
+        files = {seed: self.record_file(arm, seed) for seed in seeds}
+        read = {path: study_record.read(path) for path in files.values()}
+        return {seed: found for seed, path in files.items() if (found := read[path])}
 
 
-def last_log(folder: Path) -> tuple[float, int]:
-    """Seconds and steps of a finished training; NaN seconds if it was killed after the last."""
-    logs = json_files.read_log(folder / "trainer_state.json")
-    return logs[-1].get("train_runtime", math.nan), logs[-1]["step"]
+def hash_settings(args: StudyArguments, recipe: Path) -> str:
+    """Short hash of what decides the figures: the recipe's files and the study's keys."""
+    files = [recipe / f"{stage}.yaml" for stage in ("data", "sft", "grpo", "eval")]
+    keys = ("own_starts", "unlike", "num_samples", "max_steps", "limit")
+    said = {path.name: manifest.hash_yaml(path) for path in files if path.is_file()}
+    said |= {key: str(getattr(args, key)) for key in keys}
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
 def main() -> None:
@@ -240,19 +267,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the runs, too
     study = Study(args)
     study.do_all()
-    first = args.seeds[0]
     study_page.write(
         Path(args.out),
         study_page.About(
             recipe=study.recipe.name,
-            steps=last_log(study.model("own", first))[1],
-            sft_steps=last_log(study.model("sft", args.seeds_of("sft")[0]))[1],
             num_samples=args.num_samples,
             own_starts=args.own_starts,
             jobs=args.jobs,
         ),
-        starts={seed: study.start_answers(seed) for seed in args.seeds},
-        models={arm: {seed: study.model(arm, seed) for seed in args.seeds_of(arm)} for arm in ARMS},
+        starts=study.records("start"),
+        arms={arm: found for arm in ARMS if (found := study.records(arm))},
     )
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import table
-from eval.harness.metrics import majority_at_k, mean_interval
-from eval.report.numbers import read_result, read_texts
-from eval.report.plots import COLORS, moving_average, read_curve
-from pipeline import json_files
-from stages import sweep, sweep_page
+from benchmarks.study_record import LOGGED, NUM_EXAMPLES, Answers, Record, Scores
+from eval.harness.metrics import mean_interval
+from eval.report.plots import COLORS, moving_average
+from stages import sweep_page
 
 # Arm -> its name in the table. The first three are values of the sweep's key `rewards`.
 ARMS = {
@@ -23,19 +22,19 @@ ARMS = {
     "sft": "SFT continued",
 }
 REWARDS = ("own", "random", "format")
-# Logged key -> the title and the unit of its panel, a line for each seed of GRPO.
-PANELS = {
-    "rollout/rewards": ("Reward of the rollouts", "mean of a step"),
-    "rollout/response_length": ("Length of the rollouts", "tokens"),
-    "frac_reward_zero_std": ("Zero-variance groups", "share of a step's groups"),
-    "step_time": ("Time", "seconds a step"),
-}
+# The title and the unit of each panel of `LOGGED`, which has a line for each seed of GRPO.
+PANELS = (
+    ("Reward of the rollouts", "mean of a step"),
+    ("Length of the rollouts", "tokens"),
+    ("Zero-variance groups", "share of a step's groups"),
+    ("Time", "seconds a step"),
+)
 SMOOTHED = 3  # steps on either side
-NUM_EXAMPLES = 10
 HOW = """\
-`make study RECIPE={recipe}` trains GRPO for {steps} steps from {starts}. Control runs differ in
-their reward alone. One more run continues SFT on its own rows for as many seconds ({sft_steps}
-steps). Seeds: {seeds}{controls}."""
+`make study RECIPE={recipe}` trains GRPO for {steps} steps from {starts}. Seeds: {seeds}."""
+CONTROLS = """\
+Control runs differ in their reward alone. One more run continues SFT on its own rows for as many
+seconds ({steps} steps). Seeds of both: {seeds}."""
 COLUMNS = {"never": "hardest"}  # by the names of the figures
 MEANING = """\
 Accuracy is in per cent, the mean of {n} samples at the temperature of `eval.yaml`, or greedy. ± is
@@ -46,20 +45,6 @@ SETS = {
     "transfer": "{num} problems of the recipe's `transfer_file`.",
     "chain_sum": "{num} problems of another kind, from reasoning-gym 0.1.25.",
 }
-Scores = dict[Any, float]  # by problem
-
-
-@dataclass
-class Answers:
-    """What a model made of one set."""
-
-    greedy: Scores  # 0 or 1
-    sampled: Scores  # share of the n samples that are correct
-    majority: Scores  # is the most frequent answer correct?
-    levels: dict[Any, list[float]]  # of `sampled`
-    num_tokens: float  # of a sample
-
-
 Runs = dict[int, dict[str, Answers]]  # by seed and set
 Arms = dict[str, Runs]
 Figures = dict[str, dict[str, list[float]]]  # by row and column, a value for each seed
@@ -67,37 +52,12 @@ Figures = dict[str, dict[str, list[float]]]  # by row and column, a value for ea
 
 @dataclass(frozen=True)
 class About:
-    """What was run: the recipe's name, steps of GRPO and of SFT continued, n, runs at a time."""
+    """The recipe's name, n, runs at a time, and whether each seed has its own SFT model."""
 
     recipe: str
-    steps: int
-    sft_steps: int
     num_samples: int
     own_starts: bool
     jobs: int
-
-
-def read_answers(folder: Path) -> dict[str, Answers]:
-    """`{"test", "transfer" and "chain_sum": answers}` of one model, as far as there are any."""
-    rows: dict[str, dict[str, dict[Any, list]]] = defaultdict(lambda: defaultdict(dict))
-    for (task, mode), found in read_result(folder / "eval/model").rows.items():
-        for row in found:
-            name = "test" if task == "held_out" else row["source"]
-            name = name if name in ("test", "chain_sum") else "transfer"
-            rows[name][mode].setdefault((row["source"], row["id"]), []).append(row)
-    answers = {}
-    for name, modes in rows.items():
-        greedy, sampled = (
-            {key: statistics.fmean(row["score"] for row in each) for key, each in modes[m].items()}
-            for m in ("greedy", "sampled")
-        )
-        majority = {key: majority_at_k(each) for key, each in modes["sampled"].items()}
-        levels: dict[Any, list[float]] = defaultdict(list)
-        for key, each in modes["sampled"].items():
-            levels[each[0]["level"]].append(sampled[key])
-        tokens = [row["num_tokens"] for each in modes["sampled"].values() for row in each]
-        answers[name] = Answers(greedy, sampled, majority, levels, statistics.fmean(tokens))
-    return answers
 
 
 # The tables
@@ -203,41 +163,23 @@ def explain(figures: Figures, found: dict[str, dict[str, table.Interval]], arms:
     """GRPO's accuracy on the test set, its gain over SFT, and that over each other arm."""
     own, seeds = figures[ARMS["own"]]["test"], listing(arms["own"])
     over = table.show_interval(found["GRPO - SFT, all seeds"]["test"], 1, 1)
-    parts = [
-        f"{ARMS[arm]} {table.show_interval(found[f'GRPO - {ARMS[arm]}']['test'], 1, 1)}"
-        for arm in arms
-        if arm != "own"
-    ]
-    controls = listing(next(runs for arm, runs in arms.items() if arm != "own"))
-    return (
+    text = (
         f"Seeds {seeds}: GRPO takes accuracy on the test set from "
         f"{show(figures['SFT']['test'])} to {show(own)} %, a gain of {over} points paired by "
-        f"problem. Seeds {controls}: its gain over {'; over '.join(parts)} points."
+        "problem."
     )
+    others = [arm for arm in arms if arm != "own"]
+    if not others:
+        return text
+    parts = [
+        f"{ARMS[arm]} {table.show_interval(found[f'GRPO - {ARMS[arm]}']['test'], 1, 1)}"
+        for arm in others
+    ]
+    controls = listing(arms[others[0]])
+    return f"{text} Seeds {controls}: its gain over {'; over '.join(parts)} points."
 
 
 # Curves and completions
-
-
-def read_logs(model: Path) -> list[dict[str, Any]]:
-    """What a training has logged."""
-    return json_files.read_log(model / "trainer_state.json")
-
-
-def curves(models: dict[str, dict[int, Path]]) -> dict[str, dict[str, dict[str, list]]]:
-    """`{arm: {seed: {key: [[step, value], ...]}}}` of the panels' keys, rounded."""
-    return {
-        arm: {
-            str(seed): {
-                key: [[step, round(value, 4)] for step, value in zip(*curve, strict=True)]
-                for key in PANELS
-                if (curve := read_curve(logs, key))[0]
-            }
-            for seed, logs in ((seed, read_logs(model)) for seed, model in runs.items())
-        }
-        for arm, runs in models.items()
-        if arm in REWARDS
-    }
 
 
 def draw(path: Path, rows: list[dict], starts: Runs, arms: Arms, logged: dict[str, Any]) -> None:
@@ -248,11 +190,12 @@ def draw(path: Path, rows: list[dict], starts: Runs, arms: Arms, logged: dict[st
     axes = picture.subplots(2, 3).flatten()
     if any(row["curve"] for row in rows):
         sweep_page.draw_curves(axes[0], rows)
-        axes[0].legend(labels=[ARMS[arm] for arm in REWARDS], frameon=False, fontsize=8)
+        names = [ARMS[arm] for arm in REWARDS if arm in arms]
+        axes[0].legend(labels=names, frameon=False, fontsize=8)
     axes[0].set_title("Validation", fontsize=10)
-    for axis, (key, (title, unit)) in zip(axes[1:5], PANELS.items(), strict=True):
-        for color, (seed, keys) in zip(COLORS, logged["own"].items(), strict=False):
-            if points := keys.get(key):
+    for axis, key, (title, unit) in zip(axes[1:5], LOGGED, PANELS, strict=True):
+        for color, (seed, curves) in zip(COLORS, logged["own"].items(), strict=False):
+            if points := curves.get(key):
                 steps, values = zip(*points, strict=True)
                 smooth = moving_average(list(values), SMOOTHED)
                 axis.plot(steps, smooth, color=color, label=f"seed {seed}")
@@ -274,8 +217,13 @@ def draw_levels(axis: Any, starts: Runs, arms: Arms) -> None:
     for color, (name, runs) in zip(sweep_page.COLORS, models.items(), strict=False):
         found: dict[Any, list[float]] = defaultdict(list)
         for run in runs:
-            both = run.get("transfer", run["test"]).levels | run["test"].levels
-            for level, scores in both.items():
+            by_level: dict[Any, list[float]] = {}
+            for answers in (run["test"], run.get("transfer")):
+                seen = {*by_level}  # a level of both is the test set's
+                for key, score in answers.sampled.items() if answers else ():
+                    if (level := answers.levels[key]) not in seen:
+                        by_level.setdefault(level, []).append(score)
+            for level, scores in by_level.items():
                 found[level].append(100 * statistics.fmean(scores))
         levels = sorted(level for level in found if level is not None)
         if not levels:  # the sets have none
@@ -289,17 +237,10 @@ def draw_levels(axis: Any, starts: Runs, arms: Arms) -> None:
     axis.legend(frameon=False, fontsize=8)
 
 
-def examples(start: Path, model: Path) -> str:
-    """Greedy completions of both for every k-th test problem, in the order of the file."""
-    found = []
-    for folder in (start, model):
-        result = read_result(folder / "eval/model")
-        rows = result.rows["held_out", "greedy"]
-        rows = rows[:: max(1, len(rows) // NUM_EXAMPLES)][:NUM_EXAMPLES]
-        texts = read_texts(result.folder, {row["place"] for row in rows})
-        found.append([row | texts[row["place"]] for row in rows])
+def examples(start: Record, run: Record) -> str:
+    """The ten completions of both."""
     parts = []
-    for before, after in zip(*found, strict=True):
+    for before, after in zip(start.examples, run.examples, strict=True):
         parts.append(f"**{' '.join(before['question'].split())}** (gold: {before['gold']})")
         parts.append("\n".join([
             "```", f"SFT ({verdict(before)}): {one_line(before['completion'])}",
@@ -320,32 +261,34 @@ def one_line(text: str) -> str:
 
 
 def write(
-    page: Path, about: About, starts: dict[int, Path], models: dict[str, dict[int, Path]]
+    page: Path, about: About, starts: dict[int, Record], arms: dict[str, dict[int, Record]]
 ) -> None:
     """Write the page, its figures (.json) and its picture (.png).
 
     Args:
-        starts: the folder of the answers of each seed's SFT model.
-        models: each arm's checkpoints, by seed; their answers are in the folder above.
+        starts: the SFT model of each seed; seeds may share one.
+        arms: the runs of each arm, by seed.
     """
-    read = {folder: read_answers(folder) for folder in dict.fromkeys(starts.values())}
-    begun: Runs = {seed: read[folder] for seed, folder in starts.items()}
-    arms = {
-        arm: {seed: read_answers(model.parent) for seed, model in runs.items()}
-        for arm, runs in models.items()
+    begun: Runs = {seed: record.answers for seed, record in starts.items()}
+    answers = {
+        arm: {seed: record.answers for seed, record in runs.items()} for arm, runs in arms.items()
     }
-    figures, found = compute(begun, arms), gains(begun, arms)
-    for arm, runs in models.items():
-        times = [read_logs(model)[-1].get("train_runtime", math.nan) for model in runs.values()]
-        figures[ARMS[arm]]["seconds"] = [time for time in times if not math.isnan(time)]
+    figures, found = compute(begun, answers), gains(begun, answers)
+    for arm, runs in arms.items():
+        times = [record.seconds for record in runs.values()]
+        figures[ARMS[arm]]["seconds"] = [time for time in times if time is not None]
     rows = [
-        sweep.read_row(model, arm, "finished") | {"values": {"rewards": arm, "seed": seed}}
+        {"curve": record.validation, "values": {"rewards": arm, "seed": seed}, "avg@k": None}
         for arm in REWARDS
-        for seed, model in models[arm].items()
+        for seed, record in arms.get(arm, {}).items()
     ]
-    logged = curves(models)
+    logged = {
+        arm: {str(seed): record.logged for seed, record in runs.items()}
+        for arm, runs in arms.items()
+        if arm in REWARDS
+    }
     page.parent.mkdir(parents=True, exist_ok=True)
-    draw(page.with_suffix(".png"), rows, begun, arms, logged)
+    draw(page.with_suffix(".png"), rows, begun, answers, logged)
     picture = f"![Accuracy and the logs of training]({page.with_suffix('.png').name})"
     first = next(iter(starts))
     data = {
@@ -353,14 +296,14 @@ def write(
         "curves": sweep_page.seed_curves(rows), "logged": logged,
     }  # fmt: skip
     parts = [
-        table.wrap(explain(figures, found, arms)), picture,
+        table.wrap(explain(figures, found, answers)), picture,
         "## Gains in points, paired by problem", table.markdown(gain_rows(found)),
-        meaning(about, begun),
+        meaning(about, begun), places(starts, arms),
         f"## Ten test problems before and after GRPO\n\n{table.wrap(rule(begun, first))}",
-        examples(starts[first], models["own"][first].parent),
+        examples(starts[first], arms["own"][first]),
     ]  # fmt: skip
     table.publish(
-        str(page), f"What GRPO taught: `{about.recipe}`", how(about, models),
+        str(page), f"What GRPO taught: `{about.recipe}`", how(about, arms),
         [
             {"": name.replace("of n", f"of {about.num_samples}")}
             | {COLUMNS.get(column, column): show(values) for column, values in row.items()}
@@ -370,17 +313,32 @@ def write(
     )  # fmt: skip
 
 
-def how(about: About, models: dict[str, dict[int, Path]]) -> str:
+def how(about: About, arms: dict[str, dict[int, Record]]) -> str:
     """The paragraph above the table."""
-    seeds, controls = list(models["own"]), list(models["sft"])
-    return table.wrap(
-        HOW.format(
-            recipe=about.recipe, steps=about.steps, sft_steps=about.sft_steps,
-            starts="an SFT model of each seed" if about.own_starts else "one SFT model",
-            seeds=listing(seeds),
-            controls="" if controls == seeds else f"; of control runs {listing(controls)}",
-        )
-    )  # fmt: skip
+    own, continued = arms["own"], arms.get("sft", {})
+    text = HOW.format(
+        recipe=about.recipe,
+        steps=next(iter(own.values())).steps,
+        starts="an SFT model of each seed" if about.own_starts else "one SFT model",
+        seeds=listing(own),
+    )
+    if continued:
+        steps = listing(record.steps for record in continued.values())
+        text += " " + CONTROLS.format(steps=steps, seeds=listing(continued))
+    return table.wrap(text)
+
+
+def places(starts: dict[int, Record], arms: dict[str, dict[int, Record]]) -> str:
+    """A sentence for each commit and machine that made some of the runs."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for arm, runs in {"start": starts, **arms}.items():
+        for seed, record in runs.items():
+            made = str(record.made.get("commit")), str(record.made.get("machine"))
+            found[made].append(f"{ARMS.get(arm, 'SFT')} {seed}")
+    return "\n".join(
+        table.wrap(f"- Made at commit {commit} on {machine}: {', '.join(dict.fromkeys(names))}.")
+        for (commit, machine), names in found.items()
+    )
 
 
 def listing(values: Iterable[Any]) -> str:

@@ -75,7 +75,7 @@ def is_named(model: str) -> bool:
 
 def is_file(model: str) -> bool:
     """Whether this names a GGUF file, or a wheel that holds one."""
-    return Path(model).suffix in SUFFIXES and not Path(model).is_dir()
+    return Path(model).suffix.lower() in SUFFIXES and not Path(model).is_dir()
 
 
 def is_pending(model: str) -> bool:

@@ -20,12 +20,9 @@ from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
 from stages.checks.common import check_packages
 from stages.launch import is_installed
-from stages.preflight.capacity import build_step, check_host
+from stages.preflight.capacity import LIMITS, build_step, check_host
 from stages.preflight.inputs import ERROR, load_shape, stage_flags
 from stages.preflight.memory import Model, plan_step
-
-# The keys that bound a row's tokens.
-LIMITS = {"sft": {"max_length"}, "grpo": {"max_prompt_length", "max_completion_length"}}
 
 
 @dataclass

@@ -21,6 +21,8 @@ CONTEXT = 1.5 * GIB  # CUDA context, NCCL, cuBLAS workspaces, fragments; a guess
 ASSUMED_PROMPT = ASSUMED_ROW = 1024  # tokens, where no key and no data says how long they get
 VLLM_WORK = 2 * GIB  # vLLM's own activations at 4,096 batched tokens, and its CUDA graphs; a guess
 EIGHT_BIT = 1 + 4 / 256  # bytes of a state: 8 bits, and an fp32 scale for each block of 256
+# The keys that bound a row's tokens.
+LIMITS = {"sft": {"max_length"}, "grpo": {"max_prompt_length", "max_completion_length"}}
 # Bytes of scratch for each number of the largest tensor that torchao's 8-bit AdamW steps: on a GPU
 # (assumed), and on a CPU, where it is not compiled (measured, the same for two shapes).
 SCRATCH, EAGER_SCRATCH = 16, 57
@@ -137,6 +139,8 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> Iterator[Finding]:
             yield from_error(topic, error, UNCHECKED)
             continue
         most, gpus = longest.get(stage), recipe.args.gpus
+        if values.use_cpu and values.keys() >= LIMITS[stage]:
+            most = None  # as the start of a command plans, which has no data yet
         step = steps[stage] = build_step(stage, model, values, most, recipe.engine, gpus)
         if values.use_peft and not step.lora_modules:
             text = f"lora_target_modules: {values.lora_target_modules} fits no module of a layer"

@@ -15,7 +15,7 @@ from pipeline.settings import parse
 def start(monkeypatch):
     """Run the command with some words; a process that it starts fails the test."""
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
-    for name in ("ARGS", "SEEDS", "MODES", "SMALL", "OUT", "RECIPE", "DATA_ROOT"):
+    for name in ("ARGS", "SEEDS", "MODES", "SMALL", "OUT", "RECIPE", "DATA_ROOT", "MODEL"):
         monkeypatch.delenv(name, raising=False)
 
     def call(*words, **env):
@@ -42,7 +42,7 @@ def test_so_are_wrong_values(start, capsys):
     with pytest.raises(UserError, match="seeds"):
         start("study", SEEDS="0 one")
     with pytest.raises(SystemExit) as end:
-        run_cli(lambda: start("bench-guards", "--runs", "none"), is_first=False)
+        run_cli(lambda: start("bench-guards", "--runs", "none", SEEDS="", MODES=""), is_first=False)
     assert end.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and "runs: " in error and error.count("\n") == 1
@@ -66,15 +66,27 @@ def test_a_study_of_a_recipe_takes_its_keys_and_makes_its_data(monkeypatch):
     monkeypatch.setenv("OUT", "mine.md")
     (args,) = parse("", StudyArguments, argv=benchmarks.command("study", [])[1][2:])
     assert args.out == "mine.md"
-    monkeypatch.setenv("RECIPE", "grpo7b")  # has no keys of its own
+    monkeypatch.setenv("RECIPE", "skewed-cpu")  # has no keys of its own
     monkeypatch.delenv("OUT")
-    assert "docs/results/study-grpo7b.md" in benchmarks.command("study", [])[1]
+    assert "docs/results/study-skewed-cpu.md" in benchmarks.command("study", [])[1]
     before, own = benchmarks.command("bench-guards", [])  # takes no recipe
     assert "tiny-cpu" in before and "--data_root" not in before
 
 
-def test_control_seeds_have_grpo_of_their_seed():
-    with pytest.raises(UserError, match=r"control_seeds: \[3\]"):
-        StudyArguments(grpo_config="g", recipe_run="r", seeds=[0, 1], control_seeds=[3])
-    args = StudyArguments(grpo_config="g", recipe_run="r", seeds=[0, 1], control_seeds=[1])
+def test_what_a_benchmark_would_ignore_is_refused(start):
+    with pytest.raises(UserError, match="MODEL: study does not take it"):
+        start("study", MODEL="/mine", RECIPE="smollm2-135m")
+    with pytest.raises(UserError, match="RECIPE: bench-guards does not take it"):
+        start("bench-guards", MODEL="", RECIPE="grpo7b")
+
+
+def test_a_study_needs_test_problems(start):
+    with pytest.raises(UserError, match=r"qwen2.5-0.5b/eval.yaml: has no test_file"):
+        start("study", RECIPE="qwen2.5-0.5b")
+
+
+def test_control_seeds_are_those_of_the_seeds():
+    args = StudyArguments(grpo_config="g", recipe_run="r", seeds=[0, 1], control_seeds=[1, 3])
     assert args.seeds_of("own") == [0, 1] and args.seeds_of("sft") == [1]
+    args = StudyArguments(grpo_config="g", recipe_run="r", seeds=[0, 1])
+    assert args.seeds_of("sft") == [0, 1]

@@ -1,0 +1,166 @@
+"""What a study keeps of a run: its answers by problem, its logs, ten completions.
+
+The page is made of these records alone. They are small, so they can go where the weights cannot:
+with `records` in the repository, a study goes on on another machine.
+"""
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import table
+from eval.harness.metrics import majority_at_k
+from eval.report.numbers import read_result, read_texts
+from eval.report.plots import read_curve
+from pipeline import json_files, manifest
+from stages import sweep
+
+# Logged keys of training that the page draws.
+LOGGED = ("rollout/rewards", "rollout/response_length", "frac_reward_zero_std", "step_time")
+NUM_EXAMPLES = 10
+Scores = dict[Any, float]  # by problem
+Curve = list[list[float]]  # [step, value]
+
+
+@dataclass
+class Answers:
+    """What a model made of one set."""
+
+    greedy: Scores  # 0 or 1
+    sampled: Scores  # share of the n samples that are correct
+    majority: Scores  # is the most frequent answer correct?
+    levels: dict[Any, Any]  # of each problem; None where the set has none
+    num_tokens: float  # of a sample
+
+
+@dataclass
+class Record:
+    """One run of a study.
+
+    Args:
+        settings: hash of what decides it.
+        answers: by set: "test", "transfer", "chain_sum".
+        steps: of training.
+        seconds: of training; None where it was resumed, so that nothing says how long it takes.
+        validation: avg@k by step.
+        logged: curves of `LOGGED`.
+        examples: greedy completions: question, gold, score, completion.
+        made: commit, machine, versions.
+    """
+
+    settings: str
+    answers: dict[str, Answers]
+    steps: int
+    seconds: float | None
+    validation: Curve
+    logged: dict[str, Curve]
+    examples: list[dict[str, Any]]
+    made: dict[str, Any]
+
+
+def read_answers(folder: Path) -> dict[str, Answers]:
+    """`{"test", "transfer" and "chain_sum": answers}` of one model, as far as there are any."""
+    rows: dict[str, dict[str, dict[Any, list]]] = defaultdict(lambda: defaultdict(dict))
+    for (task, mode), found in read_result(folder / "eval/model").rows.items():
+        for row in found:
+            name = "test" if task == "held_out" else row["source"]
+            name = name if name in ("test", "chain_sum") else "transfer"
+            rows[name][mode].setdefault((row["source"], row["id"]), []).append(row)
+    answers = {}
+    for name, modes in rows.items():
+        greedy, sampled = (
+            {key: statistics.fmean(row["score"] for row in each) for key, each in modes[m].items()}
+            for m in ("greedy", "sampled")
+        )
+        majority = {key: majority_at_k(each) for key, each in modes["sampled"].items()}
+        levels = {key: each[0]["level"] for key, each in modes["sampled"].items()}
+        tokens = [row["num_tokens"] for each in modes["sampled"].values() for row in each]
+        answers[name] = Answers(greedy, sampled, majority, levels, statistics.fmean(tokens))
+    return answers
+
+
+def read_examples(folder: Path) -> list[dict[str, Any]]:
+    """Greedy completions of every k-th test problem, in the order of the file."""
+    result = read_result(folder / "eval/model")
+    rows = result.rows["held_out", "greedy"]
+    rows = rows[:: max(1, len(rows) // NUM_EXAMPLES)][:NUM_EXAMPLES]
+    texts = read_texts(result.folder, {row["place"] for row in rows})
+    return [
+        {key: row[key] for key in ("gold", "score")} | dict(texts[row["place"]]) for row in rows
+    ]
+
+
+def make(model: Path, folder: Path, settings: str, is_whole: bool) -> Record:
+    """The record of a model that was trained and has answered.
+
+    Args:
+        model: its folder, with the trainer's logs, or a model of another origin.
+        folder: where its answers are.
+        is_whole: whether one process trained it from its first step.
+    """
+    state = model / "trainer_state.json"
+    logs = json_files.read_log(state) if state.is_file() else []
+    seconds = logs[-1].get("train_runtime", math.nan) if logs and is_whole else math.nan
+    curves = {key: list(map(list, zip(*read_curve(logs, key), strict=True))) for key in LOGGED}
+    return Record(
+        settings=settings,
+        answers=read_answers(folder),
+        steps=logs[-1]["step"] if logs else 0,
+        seconds=None if math.isnan(seconds) else round(seconds, 1),
+        validation=[list(point) for point in sweep.read_row(model, "", "")["curve"]],
+        logged={
+            key: [[step, round(value, 4)] for step, value in curve]
+            for key, curve in curves.items()
+            if curve
+        },
+        examples=read_examples(folder),
+        made=table.about(),
+    )
+
+
+def write(path: Path, record: Record) -> None:
+    """Write a record, a line for each field and set; problems are columns."""
+    answers = {}
+    for name, one in record.answers.items():
+        keys = [*one.greedy]
+        answers[name] = {"problems": keys, "tokens": one.num_tokens} | {
+            part: [getattr(one, part)[key] for key in keys]
+            for part in ("greedy", "sampled", "majority", "levels")
+        }
+    whole = vars(record) | {"answers": answers}
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in whole.items()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with manifest.open_whole(path) as file:
+        file.write(manifest.encodable("{\n" + ",\n".join(lines) + "\n}\n"))
+
+
+SHAPE: json_files.Shape = {
+    "settings": str, "steps": int, "seconds": (float, None), "validation": [[float]],
+    "logged": {str: [[float]]}, "examples": [{str: object}], "made": {str: object},
+    "answers": {
+        str: {
+            "problems": [[object]], "tokens": float, "greedy": [float], "sampled": [float],
+            "majority": [float], "levels": [object],
+        }
+    },
+}  # fmt: skip
+
+
+def read(path: Path) -> Record | None:
+    """A record; None where there is none yet."""
+    if not path.is_file():
+        return None
+    found = json_files.read(path, SHAPE, "remove it; the study makes it again")
+    answers = {}
+    for name, one in found["answers"].items():
+        keys = [tuple(key) for key in one["problems"]]
+        parts = {
+            part: dict(zip(keys, one[part], strict=True))
+            for part in ("greedy", "sampled", "majority", "levels")
+        }
+        answers[name] = Answers(**parts, num_tokens=one["tokens"])
+    return Record(**found | {"answers": answers})
