@@ -47,16 +47,36 @@ def memory_fault(error: BaseException) -> str | None:
     return None
 
 
-# The most that a control group may use, of version 2 and of version 1.
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+# The groups of this process, where they are, and what holds the most that one may use: of version 2
+# and of version 1.
+GROUPS = "/proc/self/cgroup"
+LIMITS = {
+    "/sys/fs/cgroup": "memory.max",
+    "/sys/fs/cgroup/memory": "memory.limit_in_bytes",
+}
+
+
+def group_limits() -> Iterator[Path]:
+    """The files that may limit this process: of its control groups, and of those around them."""
+    try:
+        lines = Path(GROUPS).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    # A line is `0::/user.slice/job` (version 2) or `4:memory:/job`.
+    paths = {line.split(":", 2)[2].strip("/") for line in lines if line.count(":") >= 2}
+    for root, name in LIMITS.items():
+        for path in {"", *paths}:
+            folder = Path(root, path)
+            yield folder / name
+            yield from (above / name for above in folder.parents if above.is_relative_to(root))
 
 
 def total_memory() -> int:
     """Bytes of memory that all processes here can use: the machine's, or a control group's."""
     found = [psutil.virtual_memory().total]
-    for name in LIMITS:
+    for file in group_limits():
         try:
-            found.append(int(Path(name).read_text(encoding="utf-8")))
+            found.append(int(file.read_text(encoding="utf-8")))
         except (OSError, ValueError):  # no control group, or "max"
             continue
     return min(found)

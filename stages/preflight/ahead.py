@@ -63,7 +63,7 @@ def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, lis
     return found
 
 
-def check_memory(
+def refuse_too_little_memory(
     args: AheadArguments, stage: str, settings: Settings, started_from: str | None
 ) -> str | None:
     """Refuse a CPU stage for which this machine has too little memory; returns its first model.
@@ -103,7 +103,7 @@ def main() -> None:
         if hf and not is_made:
             check_packages(settings)
         if stage in LIMITS and not is_made and settings.use_cpu and args.one_process:
-            started_from = check_memory(args, stage, settings, started_from)
+            started_from = refuse_too_little_memory(args, stage, settings, started_from)
         if check and args.one_process:
             with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
                 settings = run_check(settings, check)

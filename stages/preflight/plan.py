@@ -233,13 +233,13 @@ def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
 
 
 def plan(args: PlanArguments) -> tuple[Recipe, list[Stage]]:
-    """Plan one recipe; no stages where it builds a tiny model of its own."""
+    """Plan one recipe; no stages where it trains on a CPU."""
     recipe, found = read_recipe(args)
     if fault := next((one for one in found if one.level == ERROR), None):
         raise UserError(f"{fault.topic}: {fault.text}; {fault.remedy or 'see make preflight'}")
     if not {"data", "grpo"} <= {*recipe.parsed}:
         raise UserError(f"{args.recipe}: has no data.yaml or no grpo.yaml; a plan needs both")
-    if "model" in recipe.settings:  # a tiny one, for a CPU
+    if "model" in recipe.settings or recipe.settings["grpo"].use_cpu:
         return recipe, []
     return recipe, list(Planner(args, recipe).stages())
 
@@ -251,7 +251,8 @@ def main() -> None:
     if stages:
         show(recipe, stages, args)
     else:
-        sys.stdout.write(f"plan: {args.recipe} trains a tiny model on a CPU: minutes, no cost\n")
+        readme = f"{args.recipe}/README.md says how long it takes"
+        sys.stdout.write(f"plan: {args.recipe} trains on a CPU: no GPU-hours to plan; {readme}\n")
 
 
 if __name__ == "__main__":

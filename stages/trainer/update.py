@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 
     row: int
     columns: torch.Tensor  # of its tokens, shape (n,)
-    start: int = -1  # the piece that its tokens see, too; -1: none
+    after: int = -1  # the piece with the start of the row, whose tokens these see; -1: none
 
 
 # Without padding
@@ -271,8 +271,8 @@ class PackedForward:
         ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=input_ids.device)
         for side in "qk":
             inputs |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(lengths)}
-        if any(piece.start >= 0 for piece in pieces):
-            seen = [piece.start for piece in pieces]
+        if any(piece.after >= 0 for piece in pieces):
+            seen = [piece.after for piece in pieces]
             inputs[SHARED] = list(zip(lengths, seen, strict=True))
         return inputs
 

@@ -57,11 +57,16 @@ def test_a_recipe_without_a_limit_on_its_rows_is_left_to_preflight(check, tmp_pa
     check(tmp_path / "mine", 3, goal="sft")
 
 
+@pytest.mark.parametrize("group", ["/", "/user.slice/job", "/user.slice/job/step"])
 @pytest.mark.parametrize(("text", "expected"), [("3000\n", 3000), ("max\n", 10**6), (None, 10**6)])
-def test_a_control_group_bounds_the_memory(monkeypatch, tmp_path, text, expected):
-    limit = tmp_path / "memory.max"
+def test_a_control_group_bounds_the_memory(monkeypatch, tmp_path, text, expected, group):
+    mine = tmp_path / "cgroup"
+    mine.write_text(f"12:cpu:{group}\n0::{group}\n")
+    limit = tmp_path / "sys" / group.strip("/").removesuffix("/step") / "memory.max"
+    limit.parent.mkdir(parents=True)
     if text:
         limit.write_text(text)
-    monkeypatch.setattr(memory, "LIMITS", (str(limit),))
+    monkeypatch.setattr(memory, "GROUPS", str(mine))
+    monkeypatch.setattr(memory, "LIMITS", {str(tmp_path / "sys"): "memory.max"})
     monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: type("M", (), {"total": 10**6}))
     assert memory.total_memory() == expected

@@ -70,7 +70,7 @@ def test_a_row_that_shares_with_no_other_of_its_pass_stays_whole():
     assert [len(piece.columns) for piece in cut([0, 2], columns, starts)] == [9, 7]
     pieces = cut([0, 1, 2], columns, starts)
     assert [len(piece.columns) for piece in pieces] == [3, 6, 5, 7]
-    assert [piece.start for piece in pieces] == [-1, 0, 0, -1]
+    assert [piece.after for piece in pieces] == [-1, 0, 0, -1]
 
 
 def batches(lengths, num_rows):
