@@ -42,6 +42,7 @@ from pipeline.settings import parse, setting
 from stages import sweep
 
 UNLIKE = Path(__file__).with_name("study_unlike.jsonl")
+DATA = ("sft_train", "grpo_train", "validation", "test", "transfer")  # files of a recipe
 
 
 @dataclass(kw_only=True)
@@ -253,10 +254,12 @@ class Study:
 
 
 def hash_settings(args: StudyArguments, recipe: Path) -> str:
-    """Short hash of what decides the figures: the recipe's files and the study's keys."""
-    files = [recipe / f"{stage}.yaml" for stage in ("data", "sft", "grpo", "eval")]
+    """Short hash of what decides the figures: the data, the recipe's files, the study's keys."""
+    files = [recipe / f"{stage}.yaml" for stage in ("sft", "grpo", "eval")]
+    rows = [Path(args.recipe_run, f"data/{name}.jsonl") for name in DATA]
     keys = ("own_starts", "unlike", "num_samples", "max_steps", "limit")
     said = {path.name: manifest.hash_yaml(path) for path in files if path.is_file()}
+    said |= {path.name: manifest.sha256(path) for path in rows if path.is_file()}
     said |= {key: str(getattr(args, key)) for key in keys}
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +134,19 @@ def test_runs_of_a_seed_begin_with_the_same_weights_and_settings(tiny_study, mon
     assert started == [("start", 1), *((arm, 1) for arm in ARMS)]
     assert "seed 1 started from is gone" in capsys.readouterr().out
     assert not tiny_study.record("own", 1) and tiny_study.record("own", 0)
+
+
+def test_a_record_is_of_its_data_and_keys(tiny_study):
+    args = tiny_study.args
+    study_record.write(tiny_study.record_file("own", 0), record(tiny_study.settings, 0.5))
+    assert study.Study(args).record("own", 0)
+    args.num_samples += 1
+    assert not study.Study(args).record("own", 0)
+    args.num_samples -= 1
+    rows = Path(args.recipe_run, "data/test.jsonl")
+    rows.parent.mkdir(parents=True)
+    rows.write_text("{}\n")
+    assert not study.Study(args).record("own", 0)
 
 
 def test_sft_continued_takes_the_seconds_of_grpo_of_its_seed(tiny_study):
