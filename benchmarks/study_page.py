@@ -33,8 +33,8 @@ SMOOTHED = 3  # steps on either side
 HOW = """\
 `make study RECIPE={recipe}` trains GRPO for {steps} steps from {starts}. Seeds: {seeds}."""
 CONTROLS = """\
-Control runs differ in their reward alone. One more run continues SFT on its own rows for as many
-seconds ({steps} steps). Seeds of both: {seeds}."""
+Control runs differ in their reward alone. One more run continues SFT on its own rows for {time}
+({steps} steps). Seeds of both: {seeds}."""
 COLUMNS = {"never": "hardest"}  # by the names of the figures
 MEANING = """\
 Accuracy is in per cent, the mean of {n} samples at the temperature of `eval.yaml`, or greedy. ± is
@@ -52,12 +52,12 @@ Figures = dict[str, dict[str, list[float]]]  # by row and column, a value for ea
 
 @dataclass(frozen=True)
 class About:
-    """The recipe's name, n, runs at a time, and whether each seed has its own SFT model."""
+    """The recipe's name, n, whether each seed has its own SFT model, and a limit on all steps."""
 
     recipe: str
     num_samples: int
     own_starts: bool
-    jobs: int
+    max_steps: int | None
 
 
 # The tables
@@ -305,12 +305,17 @@ def write(
     table.publish(
         str(page), f"What GRPO taught: `{about.recipe}`", how(about, arms),
         [
-            {"": name.replace("of n", f"of {about.num_samples}")}
+            {"": name.replace("of n", f"of {about.num_samples}"), "seeds": seeds_of(name, arms)}
             | {COLUMNS.get(column, column): show(values) for column, values in row.items()}
             for name, row in figures.items()
         ],
         data, *parts, figures_to=page.with_suffix(".json"),
     )  # fmt: skip
+
+
+def seeds_of(row: str, arms: dict[str, dict[int, Record]]) -> str:
+    """The seeds of a row of the first table."""
+    return listing(next((runs for arm, runs in arms.items() if ARMS[arm] == row), arms["own"]))
 
 
 def how(about: About, arms: dict[str, dict[int, Record]]) -> str:
@@ -319,25 +324,28 @@ def how(about: About, arms: dict[str, dict[int, Record]]) -> str:
     text = HOW.format(
         recipe=about.recipe,
         steps=next(iter(own.values())).steps,
-        starts="an SFT model of each seed" if about.own_starts else "one SFT model",
+        starts="each seed's own SFT model" if about.own_starts else "one SFT model",
         seeds=listing(own),
     )
     if continued:
         steps = listing(record.steps for record in continued.values())
-        text += " " + CONTROLS.format(steps=steps, seeds=listing(continued))
+        time = "as many steps" if about.max_steps else "as many seconds"
+        text += " " + CONTROLS.format(steps=steps, seeds=listing(continued), time=time)
     return table.wrap(text)
 
 
 def places(starts: dict[int, Record], arms: dict[str, dict[int, Record]]) -> str:
-    """A sentence for each commit and machine that made some of the runs."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    """A line for each commit, machine and set of versions that made some of the runs."""
+    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for arm, runs in {"start": starts, **arms}.items():
+        is_shared = arm == "start" and len({*map(id, runs.values())}) < len(runs)
         for seed, record in runs.items():
-            made = str(record.made.get("commit")), str(record.made.get("machine"))
-            found[made].append(f"{ARMS.get(arm, 'SFT')} {seed}")
+            versions = " ".join(f"{name} {one}" for name, one in record.made["versions"].items())
+            made = str(record.made["commit"]), str(record.made["machine"]), versions
+            found[made].append("SFT" if is_shared else f"{ARMS.get(arm, 'SFT')} {seed}")
     return "\n".join(
-        table.wrap(f"- Made at commit {commit} on {machine}: {', '.join(dict.fromkeys(names))}.")
-        for (commit, machine), names in found.items()
+        table.wrap(f"- {'; '.join(dict.fromkeys(names))}: commit {commit}, {machine}, {versions}.")
+        for (commit, machine, versions), names in found.items()
     )
 
 
@@ -370,7 +378,8 @@ def meaning(about: About, starts: Runs) -> str:
         f"- Best of {n}: an oracle chooses among the samples. Majority: the most frequent answer."
     )
     sets.append(
-        f"- Tokens: mean length of a sample. Seconds: of training; runs at a time: {about.jobs}."
+        "- Tokens: mean length of a sample. Seconds: of training, with as many runs beside it as "
+        "`jobs` allows."
     )
     return f"{table.wrap(MEANING.format(n=n))}\n\n" + "\n".join(map(table.wrap, sets))
 
@@ -378,4 +387,4 @@ def meaning(about: About, starts: Runs) -> str:
 def rule(starts: Runs, seed: int) -> str:
     """How the examples are chosen."""
     every = max(1, len(starts[seed]["test"].greedy) // NUM_EXAMPLES)
-    return f"Every {every}th problem of the file, greedy completions, seed {seed}."
+    return f"One problem of each {every} in the order of the file, greedy completions, seed {seed}."

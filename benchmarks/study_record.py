@@ -8,7 +8,8 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from eval.harness.metrics import majority_at_k
 from eval.report.numbers import read_result, read_texts
 from eval.report.plots import read_curve
 from pipeline import json_files, manifest
+from pipeline.errors import UserError
 from stages import sweep
 
 # Logged keys of training that the page draws.
@@ -42,17 +44,20 @@ class Record:
     """One run of a study.
 
     Args:
-        settings: hash of what decides it.
+        settings: hash of what decides it, but for the weights that it starts from.
+        base: hash of those; weights: of the model that it trained.
         answers: by set: "test", "transfer", "chain_sum".
         steps: of training.
         seconds: of training; None where it was resumed, so that nothing says how long it takes.
         validation: avg@k by step.
         logged: curves of `LOGGED`.
         examples: greedy completions: question, gold, score, completion.
-        made: commit, machine, versions.
+        made: commit, versions, machine.
     """
 
     settings: str
+    base: str
+    weights: str
     answers: dict[str, Answers]
     steps: int
     seconds: float | None
@@ -94,32 +99,40 @@ def read_examples(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def make(model: Path, folder: Path, settings: str, is_whole: bool) -> Record:
+def make(model: Path, folder: Path, settings: str) -> Record:
     """The record of a model that was trained and has answered.
 
     Args:
-        model: its folder, with the trainer's logs, or a model of another origin.
+        model: its folder.
         folder: where its answers are.
-        is_whole: whether one process trained it from its first step.
     """
+    made = manifest.read(model) or {}  # none in a model of another origin
+    base = made.get("config", {}).get("model_name_or_path", "")
     state = model / "trainer_state.json"
     logs = json_files.read_log(state) if state.is_file() else []
-    seconds = logs[-1].get("train_runtime", math.nan) if logs and is_whole else math.nan
-    curves = {key: list(map(list, zip(*read_curve(logs, key), strict=True))) for key in LOGGED}
+    seconds = logs[-1].get("train_runtime") if logs and not made.get("resumed") else None
+    curves = {key: finite(*read_curve(logs, key)) for key in LOGGED}
     return Record(
         settings=settings,
+        base=made.get("inputs", {}).get(base, ""),
+        weights=manifest.sha256(model),
         answers=read_answers(folder),
         steps=logs[-1]["step"] if logs else 0,
-        seconds=None if math.isnan(seconds) else round(seconds, 1),
-        validation=[list(point) for point in sweep.read_row(model, "", "")["curve"]],
-        logged={
-            key: [[step, round(value, 4)] for step, value in curve]
-            for key, curve in curves.items()
-            if curve
-        },
+        seconds=seconds,
+        validation=finite(*zip(*sweep.read_row(model, "", "")["curve"], strict=True)),
+        logged={key: curve for key, curve in curves.items() if curve},
         examples=read_examples(folder),
-        made=table.about(),
-    )
+        made={
+            "commit": made.get("git_commit"), "versions": made.get("versions", {}),
+            "machine": table.about()["machine"],
+        },
+    )  # fmt: skip
+
+
+def finite(steps: Sequence[int] = (), values: Sequence[float] = ()) -> Curve:
+    """A curve without its values that are no numbers, to four digits."""
+    both = zip(steps, values, strict=True)
+    return [[step, round(value, 4)] for step, value in both if math.isfinite(value)]
 
 
 def write(path: Path, record: Record) -> None:
@@ -139,7 +152,8 @@ def write(path: Path, record: Record) -> None:
 
 
 SHAPE: json_files.Shape = {
-    "settings": str, "steps": int, "seconds": (float, None), "validation": [[float]],
+    "settings": str, "base": str, "weights": str, "steps": int,
+    "seconds": (float, None), "validation": [[float]],
     "logged": {str: [[float]]}, "examples": [{str: object}], "made": {str: object},
     "answers": {
         str: {
@@ -154,13 +168,15 @@ def read(path: Path) -> Record | None:
     """A record; None where there is none yet."""
     if not path.is_file():
         return None
-    found = json_files.read(path, SHAPE, "remove it; the study makes it again")
+    remedy = "remove it; the study makes it again"
+    found = json_files.read(path, SHAPE, remedy)
     answers = {}
     for name, one in found["answers"].items():
         keys = [tuple(key) for key in one["problems"]]
-        parts = {
-            part: dict(zip(keys, one[part], strict=True))
-            for part in ("greedy", "sampled", "majority", "levels")
-        }
+        columns = {part: one[part] for part in ("greedy", "sampled", "majority", "levels")}
+        if any(len(column) != len(keys) for column in columns.values()):
+            raise UserError(f"{path}: is damaged (columns of {name} differ in length); {remedy}")
+        parts = {part: dict(zip(keys, column, strict=True)) for part, column in columns.items()}
         answers[name] = Answers(**parts, num_tokens=one["tokens"])
-    return Record(**found | {"answers": answers})
+    known = {one.name: found[one.name] for one in fields(Record)}
+    return Record(**known | {"answers": answers})

@@ -1,5 +1,6 @@
 """What the benchmarks share: runs made once, intervals over pairs, the page of a table."""
 
+import contextlib
 import json
 import math
 import os
@@ -110,10 +111,18 @@ def tell(line: str) -> None:
 
 def about() -> dict[str, Any]:
     """What a run was made with: commit, machine, versions."""
-    machine = (
-        f"{os.cpu_count()} CPU cores, {platform.platform()}, Python {platform.python_version()}"
-    )
+    cores = f"{os.cpu_count()} CPU cores{processor()}"
+    machine = f"{cores}, {platform.platform()}, Python {platform.python_version()}"
     return {"commit": manifest.git_commit(), "machine": machine, "versions": manifest.versions()}
+
+
+def processor() -> str:
+    """` (AMD EPYC)`, the processor as Linux names it; "" where nothing does."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return f" ({line.partition(':')[2].strip()})"
+    return ""
 
 
 def figures_file(page: Path) -> Path:

@@ -47,12 +47,11 @@ def memory_fault(error: BaseException) -> str | None:
     return None
 
 
-# The groups of this process, where they are, and what holds the most that one may use: of version 2
-# and of version 1.
+# The control groups of this process, and what holds the most that one may use.
 GROUPS = "/proc/self/cgroup"
 LIMITS = {
-    "/sys/fs/cgroup": "memory.max",
-    "/sys/fs/cgroup/memory": "memory.limit_in_bytes",
+    "": "/sys/fs/cgroup/memory.max",  # of version 2
+    "memory": "/sys/fs/cgroup/memory/memory.limit_in_bytes",  # of version 1
 }
 
 
@@ -63,12 +62,13 @@ def group_limits() -> Iterator[Path]:
     except OSError:
         lines = []
     # A line is `0::/user.slice/job` (version 2) or `4:memory:/job`.
-    paths = {line.split(":", 2)[2].strip("/") for line in lines if line.count(":") >= 2}
-    for root, name in LIMITS.items():
-        for path in {"", *paths}:
-            folder = Path(root, path)
-            yield folder / name
-            yield from (above / name for above in folder.parents if above.is_relative_to(root))
+    groups = dict([line.split(":", 2)[1:] for line in lines if line.count(":") >= 2])
+    for controller, name in LIMITS.items():
+        limit = Path(name)
+        folder = limit.parent / groups.get(controller, "").strip("/")
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(limit.parent):
+                yield group / limit.name
 
 
 def total_memory() -> int:

@@ -315,6 +315,7 @@ def conclude(run: Run, counts: dict[str, Any], **numbers: Any) -> None:
     work = Path(run.work)
     models = [*manifest.model_files(work), *manifest.model_files(work / "best")]
     files = [file.relative_to(work).as_posix() for file in models]
+    numbers["resumed"] = bool(run.checkpoint)
     numbers["command"] = shlex.join(["python", "-m", f"stages.{run.stage}", *sys.argv[1:]])
     manifest.write(work, run.stage, run.config, run.inputs, counts, run.started, files, **numbers)
     for folder in {(work / file).parent for file in files}:

@@ -28,9 +28,11 @@ def test_sft_interrupted_then_finished(write_recipe, run_stage, tmp_path):
 
     out = finish(start(*command))
     assert f"resuming from {folder}/checkpoint-{reached}\n" in out
-    assert manifest.read(folder)["counts"]["steps"] == 40
+    made = manifest.read(folder)
+    assert made["counts"]["steps"] == 40 and made["resumed"]
     assert not folder.with_name("sft.previous").exists()
     straight = run_stage("sft", **settings, output_dir=str(tmp_path / "straight"))
+    assert not manifest.read(straight)["resumed"]
     losses, expected = read_losses(folder), read_losses(straight)
     assert sorted(losses) == list(range(1, 41))
     assert losses == pytest.approx(expected, rel=1e-3)

@@ -67,19 +67,23 @@ def test_a_start_that_solves_everything_has_no_never():
     assert math.isnan(figures["SFT"]["never"][0])
 
 
-def record(settings, *shares, seconds=10.0, steps=2):
+def record(settings, *shares, seconds=10.0, steps=2, base="start", weights="start"):
     """A record with a share of correct samples for each problem of its test set."""
     found = {"test": answers({("svamp", str(at)): share for at, share in enumerate(shares)})}
     example = {"question": "1 + 1?", "gold": "2", "score": 1.0, "completion": "2"}
     return Record(
-        settings, found, steps, seconds, [[0, 0.1], [2, 0.5]], {"step_time": [[1, 2.0]]},
-        [example], {"commit": "abc", "machine": "2 CPU cores"},
+        settings, base, weights, found, steps, seconds, [[0, 0.1], [2, 0.5]],
+        {"step_time": [[1, 2.0]]}, [example],
+        {"commit": "abc", "machine": "2 CPU cores", "versions": {"torch": "2"}},
     )  # fmt: skip
 
 
 @pytest.fixture
 def tiny_study(tmp_path):
     """A study of two seeds, one with controls, whose records are in a folder of their own."""
+    for stage in ("sft", "grpo", "eval"):
+        keys = {"train_file": "{run}/data/train.jsonl", "test_file": "{run}/data/test.jsonl"}
+        (tmp_path / f"{stage}.yaml").write_text(json.dumps(keys))
     args = study.StudyArguments(
         grpo_config=str(tmp_path / "grpo.yaml"), recipe_run=str(tmp_path / "run"), seeds=[0, 1],
         control_seeds=[1], own_starts=True, records=str(tmp_path / "records"),
@@ -92,61 +96,116 @@ def all_runs(args):
     return [("start", seed) for seed in args.seeds] + runs
 
 
+def keep_all(one, **changes):
+    """Write the record of each run; `changes`: keys of a run's record, by `<arm>_<seed>`."""
+    for arm, seed in all_runs(one.args):
+        keys = changes.get(f"{arm}_{seed}", {})
+        shares = (0.0, 0.5) if arm == "start" else (1.0, 0.5)
+        path = one.record_file(arm, seed)
+        study_record.write(path, record(keys.pop("settings", one.settings), *shares, **keys))
+
+
 def test_a_record_comes_back_as_it_was(tmp_path):
+    path = tmp_path / "a/own-0.json"
     written = record("s", 0.0, 0.5, seconds=None)
-    study_record.write(tmp_path / "a/own-0.json", written)
-    assert study_record.read(tmp_path / "a/own-0.json") == written
+    study_record.write(path, written)
+    assert study_record.read(path) == written
     assert study_record.read(tmp_path / "a/own-1.json") is None
-    (tmp_path / "a/own-0.json").write_text('{"settings": 1}')
-    with pytest.raises(UserError, match=r"own-0\.json: is damaged"):
-        study_record.read(tmp_path / "a/own-0.json")
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps(found | {"of_a_later_version": 1}))
+    assert study_record.read(path) == written
+    found["answers"]["test"]["greedy"].pop()
+    for broken in (found, {"settings": 1}):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(UserError, match=r"own-0\.json: is damaged"):
+            study_record.read(path)
+
+
+def test_what_is_no_number_is_left_out_of_a_curve():
+    assert study_record.finite([1, 2, 3], [0.5, math.nan, math.inf]) == [[1, 0.5]]
 
 
 def test_recorded_runs_are_not_made_again_where_their_models_are_gone(tiny_study, tmp_path):
-    for arm, seed in all_runs(tiny_study.args):
-        shares = (0.0, 0.5) if arm == "start" else (1.0, 0.5)
-        path = tiny_study.record_file(arm, seed)
-        study_record.write(path, record(tiny_study.settings, *shares))
+    keep_all(tiny_study)
     tiny_study.runner.run = None  # nothing may be started
     tiny_study.do_all()
     starts = tiny_study.records("start")
     arms = {arm: tiny_study.records(arm) for arm in ARMS}
-    page = tmp_path / "page.md"
-    study_page.write(page, study_page.About("tiny", 2, True, 1), starts, arms)
-    text, found = page.read_text(), json.loads(page.with_suffix(".json").read_text())
+    page, about = tmp_path / "page.md", study_page.About("tiny", 2, True, None)
+    study_page.write(page, about, starts, arms)
+    text = " ".join(page.read_text().split())
+    found = json.loads(page.with_suffix(".json").read_text())
     assert found["figures"]["GRPO"]["test"] == [75.0, 75.0]
     assert found["gains"]["GRPO - SFT, seed 0"]["test"][0] == 50.0
     assert found["figures"]["SFT continued"]["seconds"] == [10.0]
-    assert "Seeds of both: 1." in text and "commit abc on 2 CPU cores: SFT 0, SFT 1" in text
+    assert "Seeds of both: 1." in text and "Control runs" in text
+    assert "SFT 0; SFT 1; GRPO 0; GRPO 1" in text and "commit abc, 2 CPU cores, torch 2" in text
     del arms["random"], arms["format"], arms["sft"]
-    study_page.write(page, study_page.About("tiny", 2, True, 1), starts, arms)
-    assert "control" not in page.read_text()
+    study_page.write(page, about, starts, arms)
+    assert "Control runs" not in page.read_text()
 
 
-def test_runs_of_a_seed_begin_with_the_same_weights_and_settings(tiny_study, monkeypatch, capsys):
+def test_sets_without_levels_have_no_panel(tiny_study, tmp_path):
+    keep_all(tiny_study)
+    starts, arms = tiny_study.records("start"), {"own": tiny_study.records("own")}
+    for one in (*starts.values(), *arms["own"].values()):
+        one.answers["test"].levels = dict.fromkeys(one.answers["test"].levels)
+    study_page.write(tmp_path / "p.md", study_page.About("tiny", 2, True, None), starts, arms)
+    assert (tmp_path / "p.png").is_file()
+
+
+def test_records_that_do_not_belong_together_are_refused_and_stay(tiny_study):
+    def refuse(match, **changes):
+        keep_all(tiny_study, **changes)
+        before = {path: path.read_text() for path in Path(tiny_study.args.records).iterdir()}
+        with pytest.raises(UserError, match=match):
+            tiny_study.do_all()
+        assert before == {
+            path: path.read_text() for path in Path(tiny_study.args.records).iterdir()
+        }
+
+    refuse(r"own-0\.json: is of other settings", own_0={"settings": "others"})
+    refuse(r"sft-1\.json: did not start from the model of .*start-1", sft_1={"base": "other"})
+    refuse(r"start-1\.json: started from another model than .*start-0", start_1={"base": "hub"})
+
+
+def test_a_run_is_not_made_where_what_it_starts_from_is_gone(tiny_study, monkeypatch):
+    keep_all(tiny_study)
+    tiny_study.record_file("random", 1).unlink()
+    with pytest.raises(UserError, match=r"start-1\.json: its model is not in"):
+        tiny_study.do_all()
+    model = tiny_study.model("start", 1)
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")  # of other weights
+    with pytest.raises(UserError, match=r"start-1\.json: its model is not in"):
+        tiny_study.do_all()
     started = []
-    monkeypatch.setattr(study.Study, "do", lambda _, arm, seed: started.append((arm, seed)))
-    for arm, seed in all_runs(tiny_study.args):
-        path = tiny_study.record_file(arm, seed)
-        settings = "others" if (arm, seed) == ("sft", 1) else tiny_study.settings
-        study_record.write(path, record(settings, 0.5))
-    tiny_study.do_all()  # SFT continued is missing, and what it starts from is gone
-    assert started == [("start", 1), *((arm, 1) for arm in ARMS)]
-    assert "seed 1 started from is gone" in capsys.readouterr().out
-    assert not tiny_study.record("own", 1) and tiny_study.record("own", 0)
+    monkeypatch.setattr(study.Study, "train", lambda _, arm, seed: started.append((arm, seed)))
+    monkeypatch.setattr(study.Study, "evaluate", lambda *_: None)
+    monkeypatch.setattr(
+        study.study_record, "make", lambda *_: record(tiny_study.settings, 0.5, base="start")
+    )
+    monkeypatch.setattr(study.manifest, "sha256", lambda _: "start")
+    tiny_study.do_all()
+    assert started == [("random", 1)]
 
 
-def test_a_record_is_of_its_data_and_keys(tiny_study):
-    args = tiny_study.args
-    study_record.write(tiny_study.record_file("own", 0), record(tiny_study.settings, 0.5))
-    assert study.Study(args).record("own", 0)
-    args.num_samples += 1
-    assert not study.Study(args).record("own", 0)
-    args.num_samples -= 1
-    rows = Path(args.recipe_run, "data/test.jsonl")
-    rows.parent.mkdir(parents=True)
-    rows.write_text("{}\n")
-    assert not study.Study(args).record("own", 0)
+@pytest.mark.parametrize("name", ["sft.yaml", "grpo.yaml", "eval.yaml", "run/data/test.jsonl"])
+def test_a_record_is_of_its_recipe_and_problems(tiny_study, tmp_path, name):
+    keep_all(tiny_study)
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"seed": 1}')
+    with pytest.raises(UserError, match="is of other settings or data"):
+        study.Study(tiny_study.args).check()
+
+
+@pytest.mark.parametrize("key", ["num_samples", "max_steps", "limit"])
+def test_a_record_is_of_its_keys(tiny_study, key):
+    keep_all(tiny_study)
+    setattr(tiny_study.args, key, 1)
+    with pytest.raises(UserError, match="is of other settings or data"):
+        study.Study(tiny_study.args).check()
 
 
 def test_sft_continued_takes_the_seconds_of_grpo_of_its_seed(tiny_study):
@@ -162,6 +221,9 @@ def test_sft_continued_takes_the_seconds_of_grpo_of_its_seed(tiny_study):
     assert tiny_study.sft_steps(1) == 15
     keep("own", 1, seconds=20.0)
     assert tiny_study.sft_steps(1) == 10
+    keep("start", 1, seconds=None)
+    with pytest.raises(UserError, match=r"start-1.json: .* was resumed"):
+        tiny_study.sft_steps(1)
 
 
 def test_wrong_numbers_and_seeds_are_refused():

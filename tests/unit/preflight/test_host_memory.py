@@ -57,16 +57,21 @@ def test_a_recipe_without_a_limit_on_its_rows_is_left_to_preflight(check, tmp_pa
     check(tmp_path / "mine", 3, goal="sft")
 
 
+@pytest.mark.parametrize("controller", ["", "memory"])
 @pytest.mark.parametrize("group", ["/", "/user.slice/job", "/user.slice/job/step"])
 @pytest.mark.parametrize(("text", "expected"), [("3000\n", 3000), ("max\n", 10**6), (None, 10**6)])
-def test_a_control_group_bounds_the_memory(monkeypatch, tmp_path, text, expected, group):
-    mine = tmp_path / "cgroup"
-    mine.write_text(f"12:cpu:{group}\n0::{group}\n")
-    limit = tmp_path / "sys" / group.strip("/").removesuffix("/step") / "memory.max"
+def test_a_control_group_bounds_the_memory(
+    monkeypatch, tmp_path, text, expected, group, controller
+):
+    mine, root = tmp_path / "cgroup", tmp_path / "sys"
+    mine.write_text(f"12:cpu:/other\n0:{controller}:{group}\n")
+    limit = root / group.strip("/").removesuffix("/step") / "memory.max"
     limit.parent.mkdir(parents=True)
     if text:
         limit.write_text(text)
+    (root / "other").mkdir()
+    (root / "other/memory.max").write_text("1")  # a group that limits processors, not memory
     monkeypatch.setattr(memory, "GROUPS", str(mine))
-    monkeypatch.setattr(memory, "LIMITS", {str(tmp_path / "sys"): "memory.max"})
+    monkeypatch.setattr(memory, "LIMITS", {controller: str(root / "memory.max")})
     monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: type("M", (), {"total": 10**6}))
     assert memory.total_memory() == expected
