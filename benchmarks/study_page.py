@@ -241,7 +241,8 @@ def examples(start: Record, run: Record) -> str:
     """The ten completions of both."""
     parts = []
     for before, after in zip(start.examples, run.examples, strict=True):
-        parts.append(f"**{' '.join(before['question'].split())}** (gold: {before['gold']})")
+        gold = before["gold"] if isinstance(before["gold"], list) else [before["gold"]]
+        parts.append(f"**{' '.join(before['question'].split())}** (gold: {' or '.join(gold)})")
         parts.append("\n".join([
             "```", f"SFT ({verdict(before)}): {one_line(before['completion'])}",
             f"GRPO ({verdict(after)}): {one_line(after['completion'])}", "```",
