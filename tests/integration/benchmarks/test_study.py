@@ -33,6 +33,7 @@ def command(write_recipe, tmp_path, tiny_model_dir):
     keys = {
         "checkpoints": ["sft={run}/sft"], "tasks": ["held_out"], "output_dir": "{run}/eval",
         "report_dir": "{run}/report", "test_file": "{run}/data/test.jsonl", "max_new_tokens": 8,
+        "transfer_file": "{run}/data/transfer.jsonl",
     }  # fmt: skip
     (tmp_path / "eval.yaml").write_text(json.dumps(keys))
     command = ["-m", "benchmarks.study", "--grpo_config", recipe, "--recipe_run", run]
