@@ -42,8 +42,7 @@ from pipeline.settings import parse, read_yaml, setting
 from stages import sweep
 
 UNLIKE = Path(__file__).with_name("study_unlike.jsonl")
-# Keys of a recipe that name files of problems. Pass rates follow from the start, whose weights are
-# compared.
+# Keys of a recipe that name files of problems.
 FILES = ("train_file", "eval_file", "test_file", "transfer_file")
 
 
@@ -276,7 +275,7 @@ class Study:
         controls = self.args.seeds_of("sft")
         if not controls:
             table.tell(f"study: no control runs: none of control_seeds is among {self.args.seeds}")
-        seeds, first = self.args.seeds, ("start", *ARMS)[:-1]
+        seeds, first = self.args.seeds, ["start", *(arm for arm in ARMS if arm != "sft")]
         if not self.args.own_starts:  # they share one
             self.runner.run_all(self.do, [("start", seeds[0])])
         self.runner.run_all(self.do_seed, [(seed, first) for seed in seeds])
