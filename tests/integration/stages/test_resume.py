@@ -9,6 +9,23 @@ from pipeline import manifest
 from tests.integration.stages.stage_processes import finish, start, steps_on_disk, stop_when
 
 pytestmark = pytest.mark.integration
+# `stages.sft` that waits after its checkpoint of step 8: no slow machine lets it end before it
+# is interrupted.
+WAITING = """
+import signal
+import stages.sft
+from transformers import Trainer
+
+save = Trainer._save_checkpoint
+
+def save_and_wait(trainer, *args, **options):
+    save(trainer, *args, **options)
+    if trainer.state.global_step == 8:
+        signal.pause()
+
+Trainer._save_checkpoint = save_and_wait
+stages.sft.run_cli(stages.sft.in_launch(stages.sft.main))
+"""
 
 
 def read_losses(folder):
@@ -18,15 +35,16 @@ def read_losses(folder):
 
 def test_sft_interrupted_then_finished(write_recipe, run_stage, tmp_path):
     settings = {"max_steps": 40, "save_steps": 4, "save_total_limit": 2}
-    command = ["-m", "stages.sft", "--config", write_recipe("sft", **settings)]
+    config = ["--config", write_recipe("sft", **settings)]
     folder = tmp_path / "sft"
-    code, _, err = stop_when(start(*command), lambda: steps_on_disk(folder), signal.SIGINT)
+    process = start("-c", WAITING, *config)
+    code, _, err = stop_when(process, lambda: steps_on_disk(folder), signal.SIGINT)
     assert code == 130 and "interrupted" in err and "Traceback" not in err
     assert manifest.read(folder) is None
     reached = steps_on_disk(folder)[-1]
     assert reached < 40
 
-    out = finish(start(*command))
+    out = finish(start("-m", "stages.sft", *config))
     assert f"resuming from {folder}/checkpoint-{reached}\n" in out
     made = manifest.read(folder)
     assert made["counts"]["steps"] == 40 and made["resumed"]

@@ -13,7 +13,7 @@ NAMES = [f"learning_rate={rate},beta={beta}" for rate in ("1e-3", "1e-4") for be
 
 
 def test_a_killed_sweep_goes_on_where_it_stopped(write_recipe, tmp_path):
-    config, root = write_recipe("grpo", max_steps=6, save_steps=1), tmp_path / "run" / "sweep"
+    config, root = write_recipe("grpo", max_steps=20, save_steps=1), tmp_path / "run" / "sweep"
     command = ["-m", "stages.sweep", "--grpo_config", config, "--run", root.parent, "--sweep"]
     rates, betas = "learning_rate=1e-3,1e-4", "beta=0.1,0"
     done, second = root / NAMES[0] / "grpo" / "manifest.json", root / NAMES[1] / "grpo"
@@ -29,7 +29,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(write_recipe, tmp_path):
     assert f"resuming from {second}/checkpoint-" in out
     table = json.loads((root / "table.json").read_text())
     assert [(row["run"], row["steps"], row["ended"]) for row in table] == [
-        (name, 6, "finished") for name in NAMES
+        (name, 20, "finished") for name in NAMES
     ]
     for name, row in zip(NAMES, table, strict=True):
         config = json.loads((root / name / "grpo" / "manifest.json").read_text())["config"]
