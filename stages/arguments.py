@@ -19,7 +19,8 @@ SFT = ("SFTConfig", "ModelConfig")
 GRPO = ("GRPOConfig", "ModelConfig")
 
 MODES = ("off", "offline", "predictive", "refill", "predictive+refill")
-SCALES = ("group", "none", "batch")  # TRL takes any text and fails at the first batch
+# TRL's, and our `mean`. TRL takes any text and fails at the first batch.
+SCALES = ("group", "none", "batch", "mean")
 # Names of the functions in `stages.rewards`.
 REWARD_FUNCS = (
     "correctness_reward",

@@ -34,11 +34,36 @@ def check_loss(settings: Settings) -> None:
         )
 
 
+def _least(name: str, weight: float, settings: Settings) -> float:
+    """The least that a reward function can add to the sum; 0 for one of the user's own."""
+    cosine = [
+        getattr(settings, f"cosine_{end}_value_{kind}")
+        for end in ("min", "max")
+        for kind in ("wrong", "correct")
+    ]
+    low, high = {
+        "rlinf_reward": (-5.0, 5.0),
+        "cosine_scaled_reward": (min(cosine), max(cosine)),
+        "soft_length_penalty": (-settings.length_penalty_max, 0.0),
+        "repetition_penalty": (-settings.repetition_max_penalty, 0.0),
+        "overlong": (-1.0, 0.0),
+    }.get(name, (0.0, 1.0))
+    return min(weight * low, weight * high)
+
+
 def check_scale(settings: Settings) -> None:
-    """Refuse a `scale_rewards` that TRL does not know, and keys that would replace its sum."""
+    """Refuse a `scale_rewards` that is none, and keys that would replace its sum."""
     scale = {True: "group", False: "none"}.get(settings.scale_rewards, settings.scale_rewards)
     if scale not in SCALES:
         raise UserError(f"scale_rewards: must be one of {', '.join(SCALES)} (got {scale!r})")
+    if scale == "mean":
+        weights = settings.reward_weights or [1.0] * len(settings.reward_funcs)
+        for name, weight in zip(settings.reward_funcs, weights, strict=False):
+            if (least := _least(name, weight, settings)) < 0:
+                raise UserError(
+                    "scale_rewards: mean divides by the mean reward of a group, so none may be "
+                    f"negative; {name} can be {least:g}: take it out of reward_funcs, or use group"
+                )
     if settings.multi_objective_aggregation != "normalize_then_sum":
         return
     for key, is_own in (

@@ -99,6 +99,9 @@ class MathGRPOTrainer(GRPOTrainer):
         self._is_kept: list[bool] = []  # each minibatch of this optimizer step
         self._columns, self._grader, self._keeps_best = columns, grader, keeps_best
         self._rewards = torch.empty(0)  # summed, of the groups to train on, (N*G,)
+        self._scale = self.scale_rewards
+        if self._scale == "mean":  # TRL does not know it
+            self.scale_rewards = "none"
         names, self.dead_groups = self.reward_func_names, dead_groups
         self.fast_generation = fast_generation
         if dead_groups not in DEAD_GROUPS:
@@ -240,6 +243,8 @@ class MathGRPOTrainer(GRPOTrainer):
         else:
             rows = inputs if problems is None else self._rows(problems)
             batch = super()._generate_and_score_completions(rows)
+            if self._scale == "mean":
+                self._set_advantages(batch)
         if self.guard_actions is not None:
             self.guard_actions.measure_batch(batch, num_logged)
         if self.dead_groups == "drop":
@@ -356,10 +361,8 @@ class MathGRPOTrainer(GRPOTrainer):
             table, self._logs = self._logs, logs
         batch = rollouts.merge_batches(batches, picked[rank], self.processing_class.pad_token_id)
         self._rewards = rewards = rollouts.sum_rewards(groups.rewards, self.reward_weights)
-        values = rollouts.advantages(self.scale_rewards, rewards, size)
         rollouts.add_rows(logs, table, places.tolist())
-        logs["advantages"].extend(values.tolist())
-        batch["advantages"] = values.chunk(self.accelerator.num_processes)[rank]
+        self._set_advantages(batch)
         batch["num_items_in_batch"] = self.accelerator.gather(batch["completion_mask"].sum()).sum()
         metrics = self._metrics["train"]
         rollouts.merge_metrics(metrics, num_logged, [len(one.rewards) for one in rounds])
@@ -369,6 +372,19 @@ class MathGRPOTrainer(GRPOTrainer):
         is_zero = std.isclose(torch.zeros_like(std))
         metrics["frac_reward_zero_std"][-1] = is_zero.float().mean().item()
         return batch
+
+    def _set_advantages(self, batch: dict[str, Any]) -> None:
+        """Replace TRL's advantages in the batch and in the table of completions."""
+        scale, rewards, accelerator = self._scale, self._rewards, self.accelerator
+        if scale == "mean" and (rewards < 0).any():
+            raise UserError(
+                "scale_rewards: mean divides by the mean reward of a group, so none may be "
+                f"negative (got {rewards[rewards < 0].min():g} at step {self.state.global_step}); "
+                "use group, or a reward from 0 up"
+            )
+        values = rollouts.advantages(scale, rewards, self.num_generations)  # (N*G,)
+        self._logs["advantages"].extend(values.tolist())  # it holds no more than these
+        batch["advantages"] = values.chunk(accelerator.num_processes)[accelerator.process_index]
 
     def _drop_dead_groups(self, batch: dict[str, Any]) -> None:
         """Leave zero-variance groups out of the loss, and out of the number that divides it."""

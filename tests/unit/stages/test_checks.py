@@ -83,6 +83,7 @@ OVERLONG = {"reward_funcs": ["correctness_reward", "overlong"]}
 ROUNDED = {"stochastic_rounding": True, "dtype": "bfloat16"}
 FILE = {"pass_rates": "p.jsonl"}
 SEQUENCE = {"importance_sampling_level": "sequence"}
+PLAIN = {"reward_funcs": ["correctness_reward"]}
 NO_SUM = {"multi_objective_aggregation": "normalize_then_sum"}
 
 
@@ -96,7 +97,14 @@ def check_all(settings):
     ("values", "refused"),
     [
         ({}, None),
-        *(({"scale_rewards": scale}, None) for scale in (*SCALES, True, False)),
+        *(({"scale_rewards": scale} | PLAIN, None) for scale in (*SCALES, True, False)),
+        # the default has soft_length_penalty
+        ({"scale_rewards": "mean"}, "scale_rewards"),
+        ({"scale_rewards": "mean", "reward_weights": [1.0, 1.0, 0.0]}, None),
+        ({"scale_rewards": "mean", "length_penalty_max": 0.0}, None),
+        (COSINE | {"scale_rewards": "mean"}, "scale_rewards"),
+        ({"scale_rewards": "mean", "reward_weights": [-1.0]} | PLAIN, "scale_rewards"),
+        (NO_SUM | PLAIN | {"scale_rewards": "mean"}, "multi_objective_aggregation"),
         ({"curriculum": False}, None),  # YAML's bare `off`
         ({"curriculum": "offline"}, "pass_rates"),
         ({"curriculum": "offline", "min_pass_rate": 0.6} | FILE, "min_pass_rate"),
