@@ -36,6 +36,7 @@ def commands(request: Request) -> list[Command]:
     A stage that is asked for by name is always included: it checks itself whether it is up to date.
     """
     found: list[Command] = []
+    check_keys(request)
     if request.is_scoring:  # two quick looks where nothing has changed
         words = [stage_words(request, stage, request.asks_for(stage)) for stage in request.stages]
         return list(map(Command, request.stages, words))
@@ -110,7 +111,7 @@ def check_of_model(request: Request) -> list[Command]:
     if not request["model"]:
         return []
     words = ["-m", "pipeline.checkpoints", request["model"]]
-    given = " ".join(request.words.get("args", []))
+    given = " ".join([*request.words.get("args", []), *keys_of(request, "sft")])
     sft = Path(request.recipe, "sft.yaml")
     text = sft.read_text(encoding="utf-8", errors="replace") if sft.is_file() else ""
     text += given
@@ -164,6 +165,35 @@ def overlay_flags(request: Request) -> list[str]:
     return ["--overlay", request.overlay] if request.overlay else []
 
 
+def keys_of(request: Request, stage: str) -> list[str]:
+    """The KEYS of a stage's YAML, as flags."""
+    if not (entries := request.words.get("keys")):
+        return []
+    from pipeline import keys  # its imports take a second
+
+    return keys.flags(entries, request.recipe, config_name(stage))
+
+
+def check_keys(request: Request) -> None:
+    """Refuse KEYS of the command line that none of its stages reads."""
+    tools = {*request.goals} & TOOLS.keys()
+    if "keys" not in request.given or tools or request.asks_for("audit"):
+        return
+    from pipeline import keys
+
+    read = {config_name(stage) for stage in request.stages}
+    for entry in request.words.get("keys", []):
+        if not read & keys.split([entry], request.recipe).keys():
+            goals = ", ".join(request.goals)
+            raise UserError(f"keys: {entry}: {goals} reads no such YAML file; leave it out")
+
+
+def key_flags(request: Request) -> list[str]:
+    """KEYS for a command that reads the whole recipe."""
+    entries = request.words.get("keys")
+    return ["--keys", *entries] if entries else []
+
+
 def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]:
     """The words of one stage; ARGS go to the one that is asked for by name."""
     row = STAGES[stage]
@@ -171,7 +201,7 @@ def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]
     words = [*launcher(request, stage), "-m", row.module]
     if stage == "audit":
         words += ["--recipe", request.recipe, "--run", request.run]
-        words += flags(request, *row.flags, "completions")
+        words += flags(request, *row.flags, "completions") + key_flags(request)
         if args:
             words += ["--opens_gate", "false", *args]
         return tuple(words)
@@ -181,7 +211,7 @@ def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]
         words += scoring_flags(request, stage)
     elif "model" in row.flags:
         words += flags(request, "model")
-    words += args
+    words += [*keys_of(request, stage), *args]
     if "data_root" in row.flags:
         words += flags(request, "data_root")
     if "overlay" in row.flags:
@@ -229,6 +259,7 @@ def look_ahead(request: Request) -> tuple[str, ...]:
         words += [*flags(request, "data_root"), "--sweep", *sweep_entries(request)]
     if request.words.get("accelerate"):
         words += ["--one_process", "false"]
+    words += key_flags(request)
     words.append("--")
     if request.asks_for(last):
         words += request.args_of(last)
@@ -243,6 +274,7 @@ def tool_words(request: Request, goal: str) -> tuple[str, ...]:
         words += ["--grpo_config", f"{request.recipe}/grpo.yaml", "--run", request.run]
         words += ["--launcher", shlex.join([sys.executable, *launcher(request, "grpo"), "-m"])]
         words += overlay_flags(request) + flags(request, "model", "data_root")
+        words += key_flags(request)
         if goal == "control":
             words += ["--folder", "control"]
         return (*words, "--sweep", *sweep_entries(request))
@@ -264,7 +296,7 @@ def tool_words(request: Request, goal: str) -> tuple[str, ...]:
     words += overlay_flags(request) + flags(request, "gpus")
     if goal == "plan":
         words += flags(request, "price")
-    words += flags(request, "model", "tokenizer")
+    words += flags(request, "model", "tokenizer") + key_flags(request)
     how = (request.words.get("accelerate") or ["--"])[0]
     if not how.startswith("--"):
         words += ["--accelerate", how]

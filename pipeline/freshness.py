@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline import json_files, manifest
 from pipeline.errors import UserError
-from pipeline.stages import ROOT, STAGES, TRAINED
+from pipeline.stages import ROOT, STAGES, TRAINED, config_name
 from pipeline.variables import Request
 
 
@@ -16,8 +16,15 @@ def is_current(request: Request, stage: str, words: Sequence[str]) -> bool:
     """Whether the result of a stage that others need is that of its command line."""
     if stage == "eval" and request["data_root"]:  # which may hold other problems than before
         return False
-    code = [ROOT / place for place in STAGES[stage].code]
-    return manifest.matches_command(Path(request.run, stage), words, code)
+    code, folder = [ROOT / place for place in STAGES[stage].code], Path(request.run, stage)
+    if not manifest.matches_command(folder, words, code):
+        return False
+    if not (entries := request.words.get("keys")):
+        return True
+    from pipeline import keys  # its imports take a second
+
+    made = manifest.read(folder) or {}
+    return keys.agree(entries, request.recipe, config_name(stage), made.get("config", {}))
 
 
 def check_finished(folder: Path, words: Sequence[str], since: float) -> None:

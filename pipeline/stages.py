@@ -15,7 +15,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = Path(__file__).with_name("recipes")  # of the clone, or of the installed package
 SFT_CLASSES, GRPO_CLASSES = ("SFTConfig", "ModelConfig"), ("GRPOConfig", "ModelConfig")
-CHAIN = ("data_root", "tokenizer", "accelerate", "num_processes", "force", "audit", "args")
+CHAIN = (
+    "data_root", "tokenizer", "accelerate", "num_processes", "force", "audit", "keys", "args"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -198,12 +200,12 @@ TOOLS = {
     "preflight": Tool(
         "stages.preflight",
         "check a recipe for mistakes, memory and disk (GPUS=8)",
-        reads=("gpus", "tokenizer", "accelerate", "args"),
+        reads=("gpus", "tokenizer", "accelerate", "keys", "args"),
     ),
     "plan": Tool(
         "stages.preflight.plan",
         "hours, tokens and cost of each stage (GPUS=8 PRICE=2.5)",
-        reads=("gpus", "price", "tokenizer", "accelerate", "args"),
+        reads=("gpus", "price", "tokenizer", "accelerate", "keys", "args"),
     ),
     "doctor": Tool(
         "stages.doctor", "versions, devices, disk, recipe: paste it into an issue", reads=("args",)

@@ -46,6 +46,7 @@ VARIABLES = {
     "force": (SWITCH, "1: run the named stages again although they are up to date"),
     "audit": (PLAIN, "off: train although the audit fails"),
     "args": (WORDS, "keys of the stage's YAML, as `--learning_rate 1e-4`; here after `--`"),
+    "keys": (WORDS, "keys of any stage, as grpo.top_p=0.8 sft.max_length=1024 learning_rate=1e-5"),
     "tasks": (WORDS, "eval: score MODEL alone on these and train nothing, as math500 aime24"),
     "samples": (PLAIN, "eval, with TASKS: sampled completions a problem, beside a greedy one"),
     "completions": (TEXT, "audit: show how each parser reads this file"),

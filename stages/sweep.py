@@ -29,6 +29,7 @@ from pipeline import json_files, manifest
 from pipeline.card import count_guards
 from pipeline.errors import UserError, run_cli
 from pipeline.json_files import is_number
+from pipeline.keys import flags as key_flags
 from pipeline.lock import claim
 from pipeline.settings import build, parse, read_settings, run_check, setting
 from pipeline.stages import STAGES, load_keys
@@ -60,6 +61,7 @@ class SweepArguments:
     overlay: str | None = setting(None, "such as configs/lora.yaml")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     data_root: str | None = setting(None, "folder of the local data files")
+    keys: list[str] = setting([], "of every run, as grpo.top_p=0.8 sft.max_length=1024")
     launcher: str = setting(f"{shlex.quote(sys.executable)} -m", "how a stage's command starts")
 
 
@@ -144,8 +146,9 @@ def commands(args: SweepArguments, run: str, values: dict[str, str]) -> list[tup
         found += variants.build(name, stage)
         if name != sweep_data.OWN:
             own |= {"train_file": [variants.input_of(stage, "train_file", name)]}
+        shared = key_flags(args.keys, variants.recipe, stage)
         words = [part for key, value in own.items() for part in (f"--{key}", *value)]
-        found.append((stage, ["--config", config, *files, *words]))
+        found.append((stage, ["--config", config, *files, *shared, *words]))
     return found
 
 

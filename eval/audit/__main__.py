@@ -25,6 +25,7 @@ from eval.harness.suite import OWN
 from pipeline import manifest
 from pipeline.console import quiet_evaluation
 from pipeline.errors import UserError, run_cli
+from pipeline.keys import flags as key_flags
 from pipeline.settings import RecipeArguments, parse, setting
 from pipeline.stages import ROOT, STAGES
 
@@ -39,6 +40,7 @@ class AuditArguments(RecipeArguments):
     data_root: str | None = setting(None, "folder of their local files")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     tokenizer: str | None = setting(None, "path or hub id of another one; `bytes` needs no files")
+    keys: list[str] = setting([], "of any stage, as grpo.top_p=0.8")
     limit: int | None = setting(None, "only the first so many problems of each task")
     num_rows: int = setting(300, "at most so many of each training file")
     num_tricked: int = setting(100, "problems of each set that all exploits are tried on")
@@ -94,6 +96,7 @@ def main() -> None:
 def read_eval(args: AuditArguments) -> EvalArguments:
     """The recipe's `eval.yaml` with the audit's own keys over it; raises `UserError`."""
     argv = ["--config", f"{args.recipe}/eval.yaml", "--run_dir", args.run]
+    argv += key_flags(args.keys, args.recipe, "eval")
     for key in ("data_root", "limit"):
         value = getattr(args, key)
         if value is not None:

@@ -20,6 +20,7 @@ from pipeline.checkpoints import base_and_adapter, load_template, load_tokenizer
 from pipeline.console import quiet
 from pipeline.errors import UserError
 from pipeline.generation import read_repaired
+from pipeline.keys import flags as key_flags
 from pipeline.rows import read_rows
 from pipeline.settings import parse
 
@@ -73,6 +74,7 @@ def load_recipe(args: Any, folder: str) -> Recipe:
         path = Path(args.recipe, f"{stage}.yaml")
         if path.is_file():
             argv = ["--config", str(path), "--run_dir", args.run, *cpu]
+            argv += key_flags(args.keys, args.recipe, stage)
             if args.model:
                 argv += ["--model", args.model]
             if stage == "grpo":

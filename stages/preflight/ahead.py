@@ -14,6 +14,7 @@ from pathlib import Path
 from data_prep.sampling import NO_VLLM
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
+from pipeline.keys import flags as key_flags
 from pipeline.settings import Settings, build, parse, read_settings, run_check, setting
 from pipeline.stages import CHECKED_AHEAD, load_keys, order
 from stages import sweep as sweeps
@@ -36,6 +37,7 @@ class AheadArguments:
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     sweep: list[str] = setting([], "what make sweep is given")
     data_root: str | None = setting(None, "folder of the local data files, of a sweep over data")
+    keys: list[str] = setting([], "of any stage, as grpo.top_p=0.8")
     one_process: bool = setting(True, "false: batches of several processes are left to the launch")
 
     def __post_init__(self) -> None:
@@ -50,10 +52,12 @@ def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, lis
         path = Path(args.recipe, f"{stage}.yaml")
         if stage in CHECKED_AHEAD and path.is_file():
             flags = stage_flags(stage, path, args.run, args.overlay, args.model)
+            flags += key_flags(args.keys, args.recipe, path.stem)
             found.append((stage, flags + (given if stage == args.goal else [])))
     if args.sweep:
         shared = {
-            key: getattr(args, key) for key in ("run", "sweep", "overlay", "model", "data_root")
+            key: getattr(args, key)
+            for key in ("run", "sweep", "overlay", "model", "data_root", "keys")
         }
         asked = sweeps.SweepArguments(grpo_config=f"{args.recipe}/grpo.yaml", **shared)
         runs = sweeps.combinations(args.sweep)

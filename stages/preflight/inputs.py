@@ -12,6 +12,7 @@ from pipeline import named_models
 from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, read_json
 from pipeline.errors import UserError
 from pipeline.folders import check_output
+from pipeline.keys import flags as key_flags
 from pipeline.settings import (
     UNSET,
     Settings,
@@ -111,7 +112,7 @@ class PreflightArguments:
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     tokenizer: str | None = setting(None, "folder with the model's tokenizer and configs")
     overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
-    keys: list[str] = field(default_factory=list, metadata={"help": "of both, as dtype=float32"})
+    keys: list[str] = field(default_factory=list, metadata={"help": "as grpo.top_p=0.8"})
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None and not Path(self.tokenizer).is_dir():
@@ -211,7 +212,7 @@ def read_stage(recipe: Recipe, path: Path) -> None:
     stage, processes = path.stem, recipe.args.gpus
     own, hf, check = KEYS_OF[stage]
     argv = stage_flags(stage, path, recipe.run, recipe.args.overlay, recipe.args.model)
-    argv += [f"--{key}" for key in recipe.args.keys] if hf else []
+    argv += key_flags(recipe.args.keys, recipe.args.recipe, stage)
     settings = recipe.settings[stage] = read_settings(own, hf, argv, DEFAULTS if hf else None)
     if check and not hf:
         settings = recipe.settings[stage] = run_check(settings, check)

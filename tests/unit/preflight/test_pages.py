@@ -73,12 +73,7 @@ def commands(path: Path) -> list[variables.Request]:
 
 def launch_of(request: variables.Request) -> dict[str, str]:
     """The keys that decide rows, dtype and launch of a command."""
-    words = [word for word in request.words.get("args", []) if word != "--keys"]
-    if request.asks_for("preflight"):
-        given = dict(word.split("=") for word in words if "=" in word)
-    else:
-        given = dict(zip(words[::2], words[1::2], strict=False))
-    keys = {name.lstrip("-"): value for name, value in given.items()}
+    keys = dict(word.split("=") for word in request.words.get("keys", []))
     found = {name: keys[name] for name in (*BATCH_KEYS, "dtype") if name in keys}
     found["processes"] = request["gpus"] or request["num_processes"] or "1"
     return found | {name: request[name] for name in ("accelerate", "lora", "recipe")}
@@ -86,13 +81,15 @@ def launch_of(request: variables.Request) -> dict[str, str]:
 
 @pytest.mark.parametrize("page", [*FULL, "scale"])
 def test_preflight_checks_the_launch_that_the_page_runs(page):
-    """A report behind a stage with keys of its own only evaluates."""
     path = SCALE if page == "scale" else ROOT / "configs" / page / "README.md"
     found = [one for one in commands(path) if page in ("scale", one["recipe"])]
     assert {one["recipe"] for one in found} <= {*FULL}
     checked = [launch_of(one) for one in found if one.asks_for("preflight")]
     trained = [one for one in found if one.asks_for("sft", "grpo")]
-    trained = trained or [one for one in found if one.asks_for("report", "sweep")]
+    # On the page on scale several hosts train justrl-1.5b, without make, before its report.
+    by_hand = "justrl-1.5b" if page == "scale" else ""
+    whole = [one for one in found if one.asks_for("report", "sweep")]
+    trained = trained or [one for one in whole if one["recipe"] != by_hand]
     assert checked and trained
     assert [one for one in map(launch_of, trained) if one not in checked] == []
 
