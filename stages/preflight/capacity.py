@@ -155,6 +155,19 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> Iterator[Finding]:
     yield from check_disk(recipe, steps)
 
 
+def engine_bytes(values: Settings, limit: float) -> tuple[float, float]:
+    """Memory that a colocated vLLM takes of a GPU with `limit` bytes: in all, and in the update."""
+    has_engine = bool(values.get("use_vllm")) and values.vllm_mode == "colocate"
+    engine = values.vllm_gpu_memory_utilization * limit if has_engine else 0
+    return engine, 0 if values.get("vllm_enable_sleep_mode") else engine
+
+
+def peak_of_gpu(values: Settings, step: Step, limit: float) -> float:
+    """The most bytes that a stage takes of a GPU with `limit` bytes, in update or generation."""
+    plan, (engine, share) = plan_step(step), engine_bytes(values, limit)
+    return max(plan.peak + share, plan.states + engine) + CONTEXT
+
+
 def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) -> Iterator[Finding]:
     """Check one device in the update, then in generation with or without a colocated engine."""
     values, topic, plan = recipe.settings[stage], f"{stage} memory", plan_step(step)
@@ -166,9 +179,7 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
     if values.use_cpu:
         yield check_host(topic, values, plan, parts)
         return
-    has_engine = bool(values.get("use_vllm")) and values.vllm_mode == "colocate"
-    engine = values.vllm_gpu_memory_utilization * limit if has_engine else 0
-    share = 0 if has_engine and values.vllm_enable_sleep_mode else engine
+    engine, share = engine_bytes(values, limit)
     total = plan.peak + share + CONTEXT
     text = (
         f"{size(total)} of {gpu} on each device at the peak of the update ({plan.moment}), "
@@ -179,7 +190,7 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
     level = ERROR if total > limit else WARNING if total > NEAR * limit else OK
     remedy = lower(plan, values, bool(share)) if level != OK else ""
     yield Finding(level, topic, text, remedy)
-    if has_engine:
+    if engine:
         if plan.states + engine + CONTEXT > limit:
             needs = f"{size(plan.states)} of training states + {size(engine)} for it"
             text = f"while vLLM generates: {needs} > {gpu}"
@@ -236,26 +247,40 @@ def lower(plan: Plan, values: Settings, has_share: bool) -> str:
     return ", or ".join(way for way, helps in ways.items() if helps)
 
 
+def num_kept(values: Settings) -> int:
+    """Checkpoints of a stage that are on the disk at once; about, where no limit is set."""
+    if values.save_strategy == "no":
+        return 0
+    if values.save_total_limit:  # with 0 all are kept, too
+        return values.save_total_limit + 1  # the new one is written before the oldest goes
+    total, every = values.max_steps, values.save_steps
+    return int(total // every) if 1 <= every <= total else 10
+
+
+def num_models(stage: str, values: Settings) -> int:
+    """Models that a stage saves: the last, and with evaluation the best."""
+    return 2 if values.eval_strategy != "no" and stage == "grpo" else 1
+
+
+def disk_bytes(stage: str, values: Settings, step: Step) -> float:
+    """The most that the files of a stage take."""
+    checkpoint, saved = checkpoint_bytes(step)
+    return checkpoint * num_kept(values) + saved * num_models(stage, values)
+
+
 def check_disk(recipe: Recipe, steps: dict[str, Step]) -> Iterator[Finding]:
     """Check that each disk has space for the files of the stages (`steps`, by stage)."""
     disks: dict[int, list[tuple[str, float, str]]] = {}  # folder, bytes, how many of what
     for stage, step in steps.items():
         values, (checkpoint, saved) = recipe.settings[stage], checkpoint_bytes(step)
-        kept = (values.save_total_limit or 0) + 1  # the new one is written before the oldest goes
-        if values.save_strategy == "no":
-            kept = 0
-        elif not values.save_total_limit:  # with 0 all are kept, too
-            total, every = values.max_steps, values.save_steps
-            kept = int(total // every) if 1 <= every <= total else 10
-            if checkpoint * kept > 10 * GIB:
-                text = f"{stage}: save_total_limit is not set: "
-                text += f"about {kept} checkpoints of {size(checkpoint)}"
-                yield Finding(WARNING, "disk", text, "save_total_limit: 2")
-        # The last, and with evaluation the best.
-        models = 2 if values.eval_strategy != "no" and stage == "grpo" else 1
+        kept, models = num_kept(values), num_models(stage, values)
+        if kept and not values.save_total_limit and checkpoint * kept > 10 * GIB:
+            text = f"{stage}: save_total_limit is not set: "
+            text += f"about {kept} checkpoints of {size(checkpoint)}"
+            yield Finding(WARNING, "disk", text, "save_total_limit: 2")
         folder = str(values.get("output_dir") or recipe.run)
         text = f"{stage}: {kept} checkpoints of {size(checkpoint)} + {models} of {size(saved)}"
-        needed = checkpoint * kept + saved * models
+        needed = disk_bytes(stage, values, step)
         disks.setdefault(nearest(folder).stat().st_dev, []).append((folder, needed, text))
     runs_here = has_gpu() or all(recipe.settings[stage].use_cpu for stage in steps)
     for needs in disks.values():

@@ -5,7 +5,8 @@
 
 It needs no weights, no data and no GPU: `roofline.py` computes the time of a token. Numbers that
 are not known before a run are assumed, and listed below the table. A measured step, or the mean
-length of completions in a log, replaces the assumption that matters most.
+length of completions in a log, replaces the assumption that matters most. The range is that of
+published runs beside their plan.
 """
 
 import math
@@ -19,15 +20,15 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.build.recipe import FILES
-from pipeline.errors import UserError, run_cli
+from pipeline.errors import UserError, run_cli, size
 from pipeline.settings import Settings, parse, setting
 from stages.arguments import keeps_old_logps, steps_per_generation
 from stages.preflight import roofline
 from stages.preflight.batches import count_rows
-from stages.preflight.capacity import completion_room
+from stages.preflight.capacity import build_step, completion_room, disk_bytes, peak_of_gpu
 from stages.preflight.inputs import ERROR, PreflightArguments, Recipe, read_recipe
 from stages.preflight.memory import Model
-from stages.preflight.roofline import DEVICES, SYNC, Device
+from stages.preflight.roofline import DEVICES, HIGH, LOW, SYNC, Device
 
 # Rows of the sets as published, where the data are not built; problems of the benchmarks.
 ROWS = {
@@ -174,9 +175,9 @@ class Planner:
         mean = self.completion(completion_room(values))
         colocated = values.use_vllm and values.vllm_mode == "colocate"
         share = values.vllm_gpu_memory_utilization if colocated else ALONE
-        seconds = grpo_seconds(model, self.gpu, values, local, args.prompt_tokens, mean, share)
-        seconds = args.step_seconds or seconds / served
-        what = f"{steps:,} steps of {batch:,} completions x {mean:,.0f} tokens, {seconds:,.1f} s"
+        parts = grpo_seconds(model, self.gpu, values, local, args.prompt_tokens, mean, share)
+        seconds = args.step_seconds or sum(parts.values()) / served
+        what = f"{steps:,} steps of {batch:,} x {mean:,.0f} tokens, {seconds:,.1f} s each"
         tokens = steps / served * local * args.gpus * mean
         tokens += steps * batch * (mean + args.prompt_tokens)
         return Stage("grpo", what, steps * seconds, tokens)
@@ -184,11 +185,11 @@ class Planner:
 
 def grpo_seconds(
     model: Model, gpu: Device, values: Any, num: float, prompt: float, mean: float, share: float
-) -> float:
+) -> dict[str, float]:
     """Seconds of one generation batch, `num` completions a GPU: written, scored, trained on."""
     parallel = values.vllm_tensor_parallel_size if values.use_vllm else 1
     longest, rows = completion_room(values), values.per_device_train_batch_size
-    seconds = roofline.generation_seconds(
+    generation = roofline.generation_seconds(
         model,
         gpu,
         num=num * parallel,
@@ -200,16 +201,17 @@ def grpo_seconds(
     )
     update = roofline.update_passes(values.gradient_checkpointing, not values.use_peft)
     is_scored = keeps_old_logps(values, max(1, round(num / rows))) + (values.beta != 0)
-    passes = values.num_iterations * update + is_scored
     tokens = num * (prompt + mean) * (1.1 if values.update_tokens else roofline.padding(rows))
     # Long rows have more than their share of the tokens.
-    return seconds + roofline.pass_seconds(model, gpu, tokens, prompt + 2 * mean, passes) + SYNC
+    one = roofline.pass_seconds(model, gpu, tokens, prompt + 2 * mean, 1)
+    scoring, training = is_scored * one, values.num_iterations * update * one
+    return {"generation": generation, "scoring": scoring, "update": training, "sync": SYNC}
 
 
 def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
     """The table, its sum, and what was assumed."""
     table = Table(title=f"{args.recipe}: {args.gpus} x {args.gpu}", title_justify="left", box=None)
-    heads = ["stage", "what", "hours", "tokens, M", "GPU-hours"]
+    heads = ["stage", "what", "hours", "range", "tokens, M", "GPU-hours"]
     if args.price:
         heads.append("cost")
     for head in heads:
@@ -217,19 +219,38 @@ def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
     total = Stage("sum", "", sum(s.seconds for s in stages), sum(s.tokens for s in stages))
     for stage in [*stages, total]:
         hours = stage.seconds / 3600
-        cells = [stage.name, stage.what, f"{hours:,.1f}"]
+        cells = [
+            stage.name,
+            stage.what,
+            f"{hours:,.1f}",
+            f"{LOW * hours:,.1f} to {HIGH * hours:,.1f}",
+        ]
         cells += [f"{stage.tokens / 1e6:,.0f}", f"{hours * args.gpus:,.1f}"]
         if args.price:
             cells.append(f"{hours * args.gpus * args.price:,.0f}")
         table.add_row(*cells)
     console = Console(width=110)
     console.print(table)
+    if needs := describe_sizes(recipe, DEVICES[args.gpu].memory):
+        console.print(needs, highlight=False)
     notes = f"assumed: prompts of {args.prompt_tokens} tokens, SFT rows of {args.row_tokens}, "
     notes += f"completions of {args.completion_tokens or f'{SHARE} of their limit'}"
     notes += '; change them with ARGS="--completion_tokens …"; errors: docs/results/plan.md'
     if "distill" in recipe.settings:
         notes += "\nnot planned: distill, as the teacher's host is not known"
     console.print(notes, style="dim", highlight=False)
+
+
+def describe_sizes(recipe: Recipe, gpu_memory: float) -> str:
+    """Memory and disk of the training stages; `make preflight` has each part."""
+    peaks, disk = [], 0.0
+    for stage in recipe.stages():
+        values, model = recipe.settings[stage], Model(recipe.shape(stage))
+        step = build_step(stage, model, values, None, recipe.engine, recipe.args.gpus)
+        peaks.append(f"{stage} {size(peak_of_gpu(values, step, gpu_memory * 2**30))}")
+        disk += disk_bytes(stage, values, step)
+    memory = f"memory of a GPU, of {gpu_memory:g} GiB: {', '.join(peaks)}"
+    return f"{memory}; disk: {size(disk)}; parts: make preflight" if peaks else ""
 
 
 def plan(args: PlanArguments) -> tuple[Recipe, list[Stage]]:

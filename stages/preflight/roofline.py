@@ -1,9 +1,8 @@
 """Seconds of generation and of updates on a GPU, from its speed, its bandwidth and the lengths.
 
 The time of a pass is the larger of operations / reached speed and bytes / reached bandwidth. The
-reached shares of the device's speed and bandwidth, and the overhead of an engine's step, are
-assumptions, the same for every model and run. `benchmarks.plan` compares the result with published
-measurements (docs/results/plan.md).
+constants below are calibrated on published measurements; docs/results/plan.md has them, and the
+errors on others.
 """
 
 import math
@@ -11,28 +10,41 @@ from dataclasses import dataclass
 
 from stages.preflight.memory import Model
 
-MFU = 0.40  # share of the peak that training, scoring and prefill reach
+HALF = 1e9  # parameters of a model that reaches half of its device's `reached`
 BANDWIDTH = 0.75  # share of the memory's bandwidth that decoding reaches
-OVERHEAD, EACH = 0.002, 2e-5  # seconds of a decoding step beside it: scheduling, sampling a row
+OVERHEAD, EACH = 0.005, 4e-5  # seconds of a decoding step beside it: scheduling, sampling a row
 SYNC = 5.0  # seconds a generation batch: new weights, the engine's sleep and waking, rewards
+LOW, HIGH = 0.8, 1.7  # measured / planned seconds of the runs that the constants were chosen on
 PIECES = 64  # of the end of a generation, whose completions become fewer
 
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU: dense bf16 operations and bytes a second, and GiB."""
+    """A GPU.
+
+    Args:
+        flops: dense bf16 operations a second.
+        bandwidth: bytes a second.
+        memory: GiB.
+        reached: share of `flops` that training, scoring and prefill reach with a very large model.
+    """
 
     flops: float
     bandwidth: float
     memory: float
+    reached: float
+
+    def speed(self, model: Model) -> float:
+        """Operations a second that a model reaches: small ones leave more of the GPU idle."""
+        return self.flops * self.reached * model.params / (model.params + HALF)
 
 
-DEVICES = {  # NVIDIA's data sheets
-    "h100": Device(989e12, 3.35e12, 80),
-    "h100-nvl": Device(835e12, 3.9e12, 94),
-    "h200": Device(989e12, 4.8e12, 141),
-    "a100": Device(312e12, 2.04e12, 80),
-    "l40s": Device(362e12, 0.864e12, 48),
+DEVICES = {  # NVIDIA's data sheets; no run on an L40S is published
+    "h100": Device(989e12, 3.35e12, 80, 0.45),
+    "h100-nvl": Device(835e12, 3.9e12, 94, 0.45),
+    "h200": Device(989e12, 4.8e12, 141, 0.45),
+    "a100": Device(312e12, 2.04e12, 80, 0.60),
+    "l40s": Device(362e12, 0.864e12, 48, 0.45),
 }
 
 
@@ -49,7 +61,7 @@ def forward_flops(model: Model, length: float) -> float:
 
 def pass_seconds(model: Model, gpu: Device, tokens: float, length: float, passes: float) -> float:
     """Seconds for so many times a forward pass over `tokens` of one GPU, backward counts two."""
-    return passes * tokens * forward_flops(model, length) / (MFU * gpu.flops)
+    return passes * tokens * forward_flops(model, length) / gpu.speed(model)
 
 
 def update_passes(is_checkpointed: bool, is_full: bool = True) -> int:
@@ -80,7 +92,7 @@ def generation_seconds(
         mean: tokens of a completion; lengths are taken as exponential, cut at `longest`.
         cache: tokens that its cache holds: fewer completions than `num` may run together.
     """
-    speed, bandwidth = MFU * gpu.flops * parallel, BANDWIDTH * gpu.bandwidth * parallel
+    speed, bandwidth = gpu.speed(model) * parallel, BANDWIDTH * gpu.bandwidth * parallel
     prefill = num * prompt * forward_flops(model, prompt) / speed
 
     def step(running: float, context: float) -> float:
