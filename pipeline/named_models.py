@@ -36,10 +36,7 @@ SUFFIXES = (".gguf", ".whl")
 SOURCE = "source.gguf"
 HUB_SECONDS = 10.0  # for the hub's first answer
 DAY = 24 * 3600.0
-NO_GGUF = (
-    "the package gguf is not installed; install the extra gguf: `make -B .venv/ready "
-    "EXTRAS=eval,gguf,dev`"
-)
+NO_GGUF = "the package gguf is not installed; install the extra gguf, as `make .venv/ready` does"
 # Of the hub's copy: without them it is not whole.
 NEEDED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 

@@ -67,7 +67,7 @@ OPTIONS = {
     "list": "print the run's folder and the stages that are not up to date",
 }
 # Read by the Makefile itself, or by a target that is no goal of this command.
-OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "EXTRAS", "SHAPE", "MODES", "SMALL", "CPU_STANDIN")
+OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "SHAPE", "MODES", "SMALL", "CPU_STANDIN")
 NOT_PLAIN = re.compile(r"""[\s$`'";&|<>(){}\[\]*?!\\#%^]""")
 
 

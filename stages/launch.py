@@ -65,7 +65,7 @@ def launched(check: Callable[[Settings], None]) -> Callable[[Settings], None]:
         check_launch(settings, os.environ, asked_of_launcher(parent_command()))
         if "DeepSpeed" in asked_engine() and not is_installed("deepspeed"):
             raise UserError(
-                "deepspeed: not installed; pip install -c constraints.txt -e '.[deepspeed]'"
+                "deepspeed: not installed; install the extra deepspeed, as `make .venv/ready` does"
             )
         check(settings)
 

@@ -132,7 +132,7 @@ class Lane:
             (folder / name).mkdir()
         (folder / "tiny-cpu").rename(folder / "configs/tiny-cpu")
         (folder / "venv").rename(folder / ".venv")
-        for name in (*PACKAGES, "Makefile", "pyproject.toml", "constraints.txt"):
+        for name in (*PACKAGES, "Makefile", "pyproject.toml", "locks"):
             (folder / name).symlink_to(ROOT / name)
         (folder / ".venv/ready").touch()
         (folder / "clock/sitecustomize.py").write_text(CLOCK)

@@ -9,7 +9,7 @@
 # (vllm_mode: colocate uses the trainers' GPUs). A killed process is started again by its launcher, a
 # killed launcher by its task, and the stage resumes from its last checkpoint. Submitted again, or
 # put back into the queue after a host's failure, it goes on: what is finished is skipped.
-# Needs `make -B .venv/ready EXTRAS=eval,vllm,deepspeed,dev` before.
+# Needs `make gpu-env` before.
 # docs/scale.md has the ports, and what of this has been run.
 #SBATCH --job-name=sft-grpo
 #SBATCH --nodes=3
@@ -41,7 +41,7 @@ fail() {
 config=configs/accelerate/$ACCELERATE.yaml
 [[ -f $config ]] || fail "ACCELERATE: no $config here"
 [[ -x .venv/bin/python ]] ||
-  fail ".venv: not there; run make -B .venv/ready EXTRAS=eval,vllm,deepspeed,dev"
+  fail ".venv: not there; run make gpu-env"
 unset ACCELERATE # which `launch` gives with more words
 # The run's folder, and the stages that are not up to date, in their order.
 left=$(.venv/bin/python -m pipeline grpo --list)

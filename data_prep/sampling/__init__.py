@@ -14,7 +14,7 @@ from pipeline.checkpoints import check_checkpoint
 from pipeline.errors import UserError
 from pipeline.settings import setting
 
-NO_VLLM = "vLLM is not installed; run `make -B .venv/ready EXTRAS=eval,vllm,dev` on a GPU host"
+NO_VLLM = "vLLM is not installed; run `make gpu-env` on a GPU host"
 DTYPES = ("float32", "bfloat16", "float16")
 
 

@@ -39,7 +39,7 @@ class OpenAIEngine:
         try:
             import openai
         except ImportError as error:
-            remedy = "run `make -B .venv/ready EXTRAS=eval,distill,dev`"
+            remedy = "install the extra distill, as `make .venv/ready` does"
             raise UserError(f"backend: openai: {error}; {remedy}") from error
         self._model, self._base_url, self._concurrency = model, base_url, concurrency
         self._client = openai.OpenAI(

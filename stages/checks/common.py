@@ -195,7 +195,7 @@ def check_packages(settings: Settings) -> None:
         if packages and not manifest.versions(packages):
             raise UserError(
                 f"{key}: {settings[key]} needs the package {' or '.join(packages)}; "
-                f"pip install -c constraints.txt {packages[0]}"
+                f"pip install {packages[0]}"
             )
 
 

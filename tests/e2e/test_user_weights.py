@@ -153,7 +153,7 @@ class Project:
 
     def __init__(self, folder, shared, family):
         self.folder, self.data, self.weights = folder, folder / "my data", folder / f"my {family}"
-        files = ["Makefile", "configs", "pyproject.toml", "constraints.txt"]
+        files = ["Makefile", "configs", "pyproject.toml", "locks"]
         for name in [*files, "pipeline", "grading", "data_prep", "stages", "eval"]:
             (folder / name).symlink_to(demo.ROOT / name)
         (folder / "venv").mkdir()

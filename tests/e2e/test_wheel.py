@@ -11,6 +11,7 @@ import venv
 
 import pytest
 
+from pipeline.venv import pinned
 from tests import demo
 from tests.demo import ROOT
 from tests.golden.__main__ import NUM_ROWS, SHORT
@@ -74,7 +75,8 @@ def command(wheel, tmp_path_factory):
     """Runs a command of an environment that has the wheel and the packages of `make`."""
     folder = tmp_path_factory.mktemp("whole")
     venv.create(folder / "venv", with_pip=True)
-    install = [*PIP, "--python", str(folder / "venv"), "install", "-c", ROOT / "constraints.txt"]
+    (folder / "versions.txt").write_text("\n".join(pinned("cpu")) + "\n")
+    install = [*PIP, "--python", str(folder / "venv"), "install", "-c", folder / "versions.txt"]
     subprocess.run([*install, f"{wheel}[eval]"], cwd=folder, env=ENV, check=True)
     call = caller(folder)
     call.folder = folder / "empty"

@@ -290,7 +290,7 @@ def test_no_value_reaches_a_shell(start, tmp_path, monkeypatch, where):
              "PRICE": "plan", "RUNS": "compare", "OUT": "compare", "REPO": "push",
              "YES": "clean", "TASKS": "eval", "SAMPLES": "eval"}  # fmt: skip
     names = [name.upper() for name in variables.VARIABLES]
-    names += ["EXTRAS", "PYTHON", "VENV"] if where == "make" else []
+    names += ["PYTHON", "VENV"] if where == "make" else []
     for name in names:
         given, goal = {name: hostile}, goals.get(name, "sft")
         with monkeypatch.context() as changed:
@@ -490,7 +490,7 @@ def test_the_environment_of_another_clone_is_refused(start, tmp_path):
         done = start("make", "data")
         assert done.returncode == code and done.stderr.count("error: ") == bool(code)
         assert code == 0 or f"{owner}" in done.stderr
-    command = [sys.executable, "-IS", "pipeline/venv.py", f"{tmp_path}/venv", "install", ".[dev]"]
+    command = [sys.executable, "-IS", "pipeline/venv.py", f"{tmp_path}/venv", "install"]
     done = demo.run(command)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "VENV" in done.stderr
 

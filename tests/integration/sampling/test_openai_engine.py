@@ -171,5 +171,5 @@ def test_what_came_before_an_error_is_handed_over_and_nobody_asks_on(monkeypatch
 
 def test_the_client_is_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(UserError, match=r"backend: openai: .*EXTRAS=eval,distill"):
+    with pytest.raises(UserError, match=r"backend: openai: .*extra distill"):
         complete("http://127.0.0.1:1/v1")

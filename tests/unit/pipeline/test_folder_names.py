@@ -33,7 +33,7 @@ def outside_make(monkeypatch):
 def test_make_starts_what_it_should_in_such_a_folder(tmp_path):
     clone = tmp_path / NAME
     (clone / ".venv/bin").mkdir(parents=True)
-    for name in ("pipeline", "Makefile", "pyproject.toml", "constraints.txt"):
+    for name in ("pipeline", "Makefile", "pyproject.toml", "locks"):
         (clone / name).symlink_to(ROOT / name)
     python = clone / ".venv/bin/python"
     python.write_text('#!/bin/sh\necho "started $*"\n', encoding="utf-8")
@@ -50,8 +50,9 @@ def test_pip_is_not_started_through_a_shell(tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(venv, "run", lambda *words, **_: started.append(words) or "")
     (tmp_path / NAME).mkdir()
-    assert venv.install(str(tmp_path / NAME), [".[dev]"]) == ""
-    assert [words[0] for words in started] == [sys.executable, f"{tmp_path / NAME}/bin/python"]
+    assert venv.install(str(tmp_path / NAME), "gpu") == ""
+    python = f"{tmp_path / NAME}/bin/python"
+    assert [words[0] for words in started] == [sys.executable, python, python]
 
 
 def test_superseded_runs_of_a_folder_with_brackets_are_found(tmp_path):
@@ -103,7 +104,7 @@ def test_an_environment_whose_python_is_gone(tmp_path):
     )
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2 and len(lines) == 1 and "/no/python3" in lines[0], done
-    assert venv.check(str(tmp_path), [".[dev]"])
+    assert venv.check(str(tmp_path), "cpu")
     assert venv.explain(str(tmp_path), 2) == ""  # it was started
 
 

