@@ -24,11 +24,8 @@ import hashlib
 import json
 import signal
 import statistics
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +36,7 @@ from benchmarks.study_record import Record
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse, read_yaml, setting
+from pipeline.side_by_side import Runner
 from stages import sweep
 
 UNLIKE = Path(__file__).with_name("study_unlike.jsonl")
@@ -81,48 +79,6 @@ class StudyArguments:
         """The seeds of an arm."""
         given = self.seeds if arm == "own" else self.control_seeds
         return [seed for seed in self.seeds if given is None or seed in given]
-
-
-class Runner:
-    """Runs stages as processes, some at a time, and ends them with this process."""
-
-    def __init__(self, num_jobs: int) -> None:
-        self._num_jobs, self._lock, self._is_over = num_jobs, threading.Lock(), False
-        self._running: list[subprocess.Popen] = []
-
-    def run(self, stage: str, log: Path, keys: dict[str, Any], line: Sequence[str] = ()) -> None:
-        """Run `python -m stage` to its end, its output in `log`; raises `UserError`."""
-        flags = [part for key, value in keys.items() for part in (f"--{key}", str(value))]
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8") as file:  # of a killed run, too
-            with self._lock:
-                if self._is_over:
-                    raise UserError(f"{log}: not started, as another run had failed")
-                process = subprocess.Popen(
-                    [sys.executable, "-m", stage, *line, *flags], stdout=file, stderr=file
-                )
-                self._running.append(process)
-            code = process.wait()
-        if code:
-            raise UserError(
-                f"{log}: the run ended with exit code {code}; see its last lines, then start the "
-                "study again: it resumes"
-            )
-
-    def run_all(self, job: Callable[..., None], calls: Iterable[tuple]) -> None:
-        """Call `job` with each of the arguments; the first failure ends all, and is raised."""
-        with ThreadPoolExecutor(self._num_jobs) as pool:
-            futures = [pool.submit(job, *call) for call in calls]
-            try:
-                for future in as_completed(futures):
-                    future.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                with self._lock:
-                    self._is_over = True
-                for process in self._running:
-                    process.terminate()
-                raise
 
 
 class Study:
@@ -218,7 +174,7 @@ class Study:
                 return  # the pipeline made it
             if steps:
                 keys["max_steps"] = steps
-            self.runner.run("stages.sft", model.with_suffix(".log"), keys)
+            self.run("stages.sft", model.with_suffix(".log"), keys)
             return
         own = sweep.SweepArguments(
             grpo_config=self.args.grpo_config, run=str(self.recipe_run), sweep=[], folder="study"
@@ -229,7 +185,19 @@ class Study:
         if steps:
             values["max_steps"] = str(steps)
         line = dict(sweep.commands(own, model.parent.name, values))["grpo"]
-        self.runner.run("stages.grpo", model.with_suffix(".log"), {}, line)
+        self.run("stages.grpo", model.with_suffix(".log"), {}, line)
+
+    def run(self, stage: str, log: Path, keys: dict[str, Any], line: Sequence[str] = ()) -> None:
+        """Run `python -m stage` to its end, its output in `log`; raises `UserError`."""
+        flags = [part for key, value in keys.items() for part in (f"--{key}", str(value))]
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:  # of a killed run, too
+            code = self.runner.run([sys.executable, "-m", stage, *line, *flags], file)
+        if code:
+            raise UserError(
+                f"{log}: the run ended with exit code {code}; see its last lines, then start the "
+                "study again: it resumes"
+            )
 
     def sft_steps(self, seed: int) -> int:
         """Steps of SFT in the seconds that GRPO takes: of the seed, of all if that was resumed."""
@@ -261,7 +229,7 @@ class Study:
         if self.args.limit:
             keys["limit"] = self.args.limit
         line = ("--tasks", "held_out", *(["transfer"] if files else []))
-        self.runner.run("eval.run", folder / "eval.log", keys, line)
+        self.run("eval.run", folder / "eval.log", keys, line)
 
     def do_seed(self, seed: int, arms: Sequence[str]) -> None:
         """Some runs of a seed, one after another."""

@@ -274,7 +274,7 @@ def tool_words(request: Request, goal: str) -> tuple[str, ...]:
         words += ["--grpo_config", f"{request.recipe}/grpo.yaml", "--run", request.run]
         words += ["--launcher", shlex.join([sys.executable, *launcher(request, "grpo"), "-m"])]
         words += overlay_flags(request) + flags(request, "model", "data_root")
-        words += key_flags(request)
+        words += key_flags(request) + flags(request, "parallel", "num_processes")
         if goal == "control":
             words += ["--folder", "control"]
         return (*words, "--sweep", *sweep_entries(request))

@@ -187,14 +187,14 @@ TOOLS = {
         "stages.sweep",
         'train every combination of values: SWEEP="beta=0,0.04 seed=0,1"',
         BEFORE_GRPO,
-        (*CHAIN, "sweep"),
+        (*CHAIN, "sweep", "parallel"),
         writes=True,
     ),
     "control": Tool(
         "stages.sweep",
         "control runs: GRPO with a random and with a format-only reward",
         BEFORE_GRPO,
-        (*CHAIN, "sweep", "seeds"),
+        (*CHAIN, "sweep", "seeds", "parallel"),
         writes=True,
     ),
     "preflight": Tool(

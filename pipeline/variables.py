@@ -51,6 +51,7 @@ VARIABLES = {
     "samples": (PLAIN, "eval, with TASKS: sampled completions a problem, beside a greedy one"),
     "completions": (TEXT, "audit: show how each parser reads this file"),
     "sweep": (WORDS, "sweep: key=value,value for each key to vary"),
+    "parallel": (PLAIN, "sweep, control: runs at a time, each on GPUs of its own"),
     "seeds": (WORDS, "control: the seeds, 0 1 2 by default"),
     "gpus": (PLAIN, "preflight, plan: training processes, one for each GPU"),
     "price": (PLAIN, "plan: price of a GPU-hour"),
@@ -278,6 +279,8 @@ def check_values(request: Request) -> None:
             raise UserError(f"{shown}: must be off; leave it out to keep the audit on")
         if name == "num_processes" and not re.fullmatch(r"([1-9]\d*)?", value):
             raise UserError(f"{shown}: must be a whole number of processes, 1 or more")
+        if name == "parallel" and not re.fullmatch(r"([1-9]\d*)?", value):
+            raise UserError(f"{shown}: must be a whole number of runs, 1 or more")
         if name == "samples" and not re.fullmatch(r"\d*", value):
             raise UserError(
                 f"{shown}: must be a whole number; 0 leaves the greedy completions alone"

@@ -5,7 +5,8 @@
     make control SEEDS="0 1 2"
 
 Each combination is the recipe's `grpo.yaml` with these keys on the command line. It is a process of
-its own, one after the other, in `<run>/sweep/<combination>/grpo`. `sft.` before a key means that of
+its own in `<run>/sweep/<combination>/grpo`: one after the other, or `PARALLEL=8` at a time, each on
+a GPU of its own. `sft.` before a key means that of
 `sft.yaml`: each of its values gets an SFT run and GRPO from it. Pass rates stay those of the
 recipe's SFT. `sft.data=own,math` trains SFT on other data (`stages.sweep_data`), `data=` GRPO. The
 table has means over the values of `seed`. The same command resumes: finished runs are up to date, a
@@ -16,10 +17,11 @@ the same sweep stand beside ours.
 
 import hashlib
 import itertools
+import os
 import shlex
 import signal
-import subprocess
 import sys
+import threading
 import urllib.parse
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +34,7 @@ from pipeline.json_files import is_number
 from pipeline.keys import flags as key_flags
 from pipeline.lock import claim
 from pipeline.settings import build, parse, read_settings, run_check, setting
+from pipeline.side_by_side import Runner
 from pipeline.stages import STAGES, load_keys
 from stages import published_sweeps, sweep_data, sweep_page
 from stages.arguments import DEFAULTS
@@ -62,11 +65,19 @@ class SweepArguments:
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     data_root: str | None = setting(None, "folder of the local data files")
     keys: list[str] = setting([], "of every run, as grpo.top_p=0.8 sft.max_length=1024")
+    parallel: int = setting(1, "runs at a time, each on GPUs of its own")
+    num_processes: int = setting(1, "processes of each run, one for each of its GPUs")
     launcher: str = setting(f"{shlex.quote(sys.executable)} -m", "how a stage's command starts")
+
+    def __post_init__(self) -> None:
+        for key in ("parallel", "num_processes"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key}: must be at least 1 (got {getattr(self, key)})")
 
 
 # Not to vary, because the sweep itself sets them or names the runs by them.
 OWN = ("config", "output_dir", "run_dir")
+Line = tuple[str, list[str]]  # a stage, and its command line
 
 
 def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
@@ -121,7 +132,7 @@ def variants_of(args: SweepArguments) -> sweep_data.Variants:
     return sweep_data.Variants(recipe, args.run, f"{args.run}/{args.folder}", args.data_root)
 
 
-def commands(args: SweepArguments, run: str, values: dict[str, str]) -> list[tuple[str, list[str]]]:
+def commands(args: SweepArguments, run: str, values: dict[str, str]) -> list[Line]:
     """`(stage, its command line behind the name)` of one run, in their order."""
     root, variants = f"{args.run}/{args.folder}", variants_of(args)
     sets = {stage: values.get(key, sweep_data.OWN) for stage, key in sweep_data.VARIANT_OF.items()}
@@ -214,16 +225,6 @@ def describe_sets(args: SweepArguments, runs: dict[str, dict[str, str]]) -> list
     return found
 
 
-def start_run(command: list[str]) -> int:
-    """Run the stage to its end, or end it with this process; returns its exit code."""
-    process = subprocess.Popen(command)
-    try:
-        return process.wait()
-    finally:
-        process.terminate()
-        process.wait()
-
-
 def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
     """One row of the table from what a run has left; a figure that it never had is None."""
     logs: list[dict[str, Any]] = []
@@ -259,40 +260,97 @@ def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
     }
 
 
+class Sweep:
+    """The runs of a sweep: what they share runs once, before what needs it."""
+
+    def __init__(self, args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
+        self.args, self.runs, self.root = args, runs, Path(args.run, args.folder)
+        self.runner = Runner(args.parallel, args.num_processes)
+        self.lines = {name: commands(args, name, values) for name, values in runs.items()}
+        self.codes: dict[tuple[str, ...], int] = {}  # of the command lines that have ended
+        self.ended: dict[str, dict[str, Any]] = {}  # rows of the table, by run
+        self.table = threading.Lock()
+        self.title = f"{args.folder.capitalize()} of {args.grpo_config}"
+        self.published = find_published(args, runs)
+
+    def start_all(self) -> None:
+        """Data first, then a teacher's traces, then SFT, then GRPO; some at a time."""
+        for stage in ("data", "distill", "sft"):
+            lines = {
+                (one, *words): (one, words, each[:at])
+                for each in self.lines.values()
+                for at, (one, words) in enumerate(each)
+                if one == stage
+            }
+            self.runner.run_all(self.start, lines.values())
+        self.runner.run_all(self.start_grpo, [(name,) for name in self.runs])
+
+    def start(self, stage: str, line: list[str], before: list[Line]) -> int:
+        """Run a stage, unless what it needs has failed; returns its exit code.
+
+        A stage says itself where it is up to date.
+        """
+        code = max((self.codes[one, *words] for one, words in before), default=0)
+        if not code:
+            code = self.run(stage, line)
+        self.codes[stage, *line] = code
+        return code
+
+    def run(self, stage: str, line: list[str]) -> int:
+        """Run a stage to its end; returns its exit code."""
+        given = dict(itertools.pairwise(line))
+        made = given.get("--output_dir")
+        folder = Path(made).parent if made else Path(given["--run_dir"])
+        folder.mkdir(parents=True, exist_ok=True)
+        row, name = STAGES[stage], f"{self.args.folder}: {stage} of {folder.name}"
+        start = shlex.split(self.args.launcher) if row.is_launched else [sys.executable, "-m"]
+        # W&B shows the runs of a sweep together.
+        group = {"WANDB_RUN_GROUP": os.environ.get("WANDB_RUN_GROUP") or str(self.root)}
+        words = [*start, row.module, *line]
+        if self.args.parallel == 1:
+            tell(name)
+            return self.runner.run(words, **group)
+        log = folder / f"{stage}.log"
+        tell(f"{name}: started, its output goes to {log}")
+        with log.open("a", encoding="utf-8") as file:  # of a killed sweep, too
+            code = self.runner.run(words, file, **group)
+        tell(f"{name}: {f'ended with exit code {code}, see {log}' if code else 'finished'}")
+        return code
+
+    def start_grpo(self, name: str) -> None:
+        """GRPO of one combination; then the table as far as it is."""
+        folder, values = self.root / name, self.runs[name]
+        folder.mkdir(parents=True, exist_ok=True)
+        *before, (stage, line) = self.lines[name]
+        code = self.start(stage, line, before)
+        # A run that was ended from inside may have exit code 0, too.
+        is_finished = code == 0 and (folder / "grpo" / manifest.NAME).is_file()
+        row = read_row(folder / "grpo", name, "finished" if is_finished else f"exit {code}")
+        with self.table:
+            self.ended[name] = row | {"values": values}
+            rows = [self.ended[one] for one in self.runs if one in self.ended]
+            sets = describe_sets(self.args, self.runs)
+            sweep_page.write(self.root, rows, self.title, sets, self.published)
+
+
+def tell(line: str) -> None:
+    """Write a line of progress."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     """Check all combinations, run those that are not finished, write the table."""
     (args,) = parse(__doc__, SweepArguments)
     runs = combinations(args.sweep)
     check(args, runs)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run, too
-    root = Path(args.run, args.folder)
-    claim(root)
-    title = f"{args.folder.capitalize()} of {args.grpo_config}"
-    published = find_published(args, runs)
-    rows, failed = [], []
-    done: set[tuple[str, ...]] = set()  # command lines that have ended well
-    for number, (name, values) in enumerate(runs.items(), start=1):
-        folder = root / name
-        folder.mkdir(parents=True, exist_ok=True)
-        sys.stdout.write(f"{args.folder}: {number} of {len(runs)}, {name}\n")
-        sys.stdout.flush()
-        code = 0
-        for stage, line in commands(args, name, values):
-            if code or (stage, *line) in done:  # data and SFT may be those of an earlier run
-                continue
-            row = STAGES[stage]
-            start = shlex.split(args.launcher) if row.is_launched else [sys.executable, "-m"]
-            code = start_run([*start, row.module, *line])
-            if code == 0:
-                done.add((stage, *line))
-        # A run that was ended from inside may have exit code 0, too.
-        is_finished = code == 0 and (folder / "grpo" / manifest.NAME).is_file()
-        ended = "finished" if is_finished else f"exit {code}"
-        failed += [] if is_finished else [name]
-        rows.append(read_row(folder / "grpo", name, ended) | {"values": values})
-        sweep_page.write(root, rows, title, describe_sets(args, runs), published)
-    sys.stdout.write((root / "table.md").read_text(encoding="utf-8"))
-    sys.stdout.write(f"{args.folder}: {len(rows)} runs -> {root}/table.md\n")
+    sweep = Sweep(args, runs)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the runs, too
+    claim(sweep.root)
+    sweep.start_all()
+    sys.stdout.write((sweep.root / "table.md").read_text(encoding="utf-8"))
+    tell(f"{args.folder}: {len(runs)} runs -> {sweep.root}/table.md")
+    failed = [name for name, row in sweep.ended.items() if row["ended"] != "finished"]
     if failed:
         raise UserError(
             f"sweep: {len(failed)} of {len(runs)} runs did not finish ({'; '.join(failed)}); run "

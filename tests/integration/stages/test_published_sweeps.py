@@ -32,7 +32,7 @@ def swept(write_recipe, tmp_path, monkeypatch):
     validation = {"eval_strategy": "steps", "eval_steps": 1, "eval_problems": 2}
     validation |= {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
     shutil.move(write_recipe("grpo", max_steps=1, **validation), folder / "grpo.yaml")
-    monkeypatch.setattr(sweep, "start_run", run_here)
+    monkeypatch.setattr(sweep.Runner, "run", lambda _, words, **__: run_here(words))
 
     def run(entries):
         flags = ["--grpo_config", str(folder / "grpo.yaml"), "--run", str(tmp_path / "run")]

@@ -38,6 +38,49 @@ def test_a_killed_sweep_goes_on_where_it_stopped(write_recipe, tmp_path):
         assert name in out  # the table on the terminal
 
 
+def test_side_by_side_is_the_same_as_one_after_the_other(write_recipe, tmp_path):
+    """Two SFT runs and four of GRPO; killed while two run, and started again."""
+    write_recipe("sft", max_steps=2)
+    config = write_recipe("grpo", max_steps=8, save_steps=1)
+    varied = ["--sweep", "sft.learning_rate=1e-3,1e-4", "beta=0.1,0"]
+
+    def command(run, parallel):
+        keys = ["--grpo_config", config, "--run", tmp_path / run, "--parallel", parallel]
+        return ["-m", "stages.sweep", *keys, *varied]
+
+    finish(start(*command("one", 1)), timeout=600)
+    root = tmp_path / "two/sweep"
+    process = start(*command("two", 2))
+
+    def has_two():
+        return sum(bool(steps_on_disk(folder)) for folder in root.glob("*beta*/grpo")) >= 2
+
+    assert stop_when(process, has_two, signal.SIGTERM)[0] == 143
+    assert subprocess.run(["pgrep", "-f", root]).returncode == 1  # all have ended with the sweep
+    out = finish(start(*command("two", 2)), timeout=600)
+    assert "started, its output goes to" in out
+    one, two = (
+        json.loads((tmp_path / run / "sweep/table.json").read_text()) for run in ("one", "two")
+    )
+    assert len(one) == 4 and one == two
+    for row in one:
+        name = f"sweep/{row['run']}/grpo/model.safetensors"
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_a_run_that_fails_leaves_the_others(write_recipe, tmp_path):
+    """SFT of one value stops on NaN; its GRPO is not started, the others finish."""
+    write_recipe("sft", max_steps=2)
+    config = write_recipe("grpo", max_steps=1)
+    command = ["-m", "stages.sweep", "--grpo_config", config, "--run", tmp_path / "run"]
+    command += ["--parallel", "2", "--sweep", "sft.learning_rate=1e-3,1e30"]
+    out, err = start(*command).communicate(timeout=600)
+    assert "1 of 2 runs did not finish (sft.learning_rate=1e30)" in err, (out, err)
+    table = json.loads((tmp_path / "run/sweep/table.json").read_text())
+    assert [row["ended"] == "finished" for row in table] == [True, False]
+    assert not (tmp_path / "run/sweep/sft.learning_rate=1e30/grpo").exists()
+
+
 def test_each_data_set_is_built_trained_on_and_left_alone_once_it_is_there(write_recipe, tmp_path):
     """The same command again builds and trains nothing; the table names set and rows."""
     run = tmp_path / "run"

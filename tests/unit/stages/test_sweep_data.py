@@ -84,7 +84,8 @@ def test_what_runs_share_is_made_once(recipe, monkeypatch):
     made = []
     monkeypatch.setattr(sweep, "check", lambda *_: None)
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sweep, "start_run", lambda command: made.append(command[2]) or 0)
+    run = lambda _, words, **__: made.append(words[2]) or 0  # noqa: E731
+    monkeypatch.setattr(sweep.Runner, "run", run)
     flags = [
         "--grpo_config",
         "mine/grpo.yaml",

@@ -1,0 +1,63 @@
+"""Commands at a time, GPUs and cores of each, and what a failure ends."""
+
+import sys
+import threading
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.side_by_side import Runner, visible_gpus
+
+SAY = "import os, sys; print(os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ.get('EXTRA'))"
+
+
+@pytest.mark.parametrize(
+    ("said", "gpus"), [("", []), ("-1", []), ("0", ["0"]), ("2, 5", ["2", "5"])]
+)
+def test_the_visible_gpus(monkeypatch, said, gpus):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", said)
+    assert visible_gpus() == gpus
+
+
+def test_each_of_several_has_gpus_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    runner, barrier = Runner(2, 2), threading.Barrier(2)
+    found = set()
+
+    def job(number):
+        barrier.wait(timeout=20)  # both at a time
+        with open(tmp_path / str(number), "w") as file:
+            assert runner.run([sys.executable, "-c", SAY], file, EXTRA="x") == 0
+        found.add((tmp_path / str(number)).read_text())
+
+    runner.run_all(job, [(0,), (1,)])
+    assert len(found) == 2 or found == {"4,5 x\n"}  # the first had ended before the second began
+    assert found <= {"4,5 x\n", "6,7 x\n"}
+
+
+def test_one_alone_has_what_this_process_has(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    with open(tmp_path / "out", "w") as file:
+        Runner(1, 2).run([sys.executable, "-c", SAY], file)
+    assert (tmp_path / "out").read_text() == "4,5,6,7 None\n"
+
+
+def test_too_few_gpus_are_refused(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    with pytest.raises(UserError, match=r"parallel: 2 runs of 2 GPUs each, and 3 GPUs .* use 1"):
+        Runner(2, 2)
+
+
+def test_a_failure_ends_the_others(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    runner, codes = Runner(2), []
+
+    def job(words):
+        code = runner.run([sys.executable, "-c", words])
+        codes.append(code)
+        if code == 3:
+            raise UserError("three")
+
+    with pytest.raises(UserError, match="three"):
+        runner.run_all(job, [("import time; time.sleep(60)",), ("raise SystemExit(3)",)])
+    assert sorted(codes) == [-15, 3]
