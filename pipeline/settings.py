@@ -515,15 +515,16 @@ def read_settings(
     return with_models(settings, lambda model, _: named_models.find(model))
 
 
-def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings:
+def run_check(settings: Settings, check: Callable[[Settings], Settings | None]) -> Settings:
     """Check settings, without the YAML's keys that overlay or command line made pointless.
 
-    One line on stderr names each of them. A YAML that contradicts itself is refused.
+    One line on stderr names each of them. A YAML that contradicts itself is refused. A check may
+    return settings with other values.
     """
     lines = []
     while True:
         try:
-            check(settings)
+            settings = check(settings) or settings
             break
         except PointlessKey as error:
             cause = settings.overridden_cause(error)
@@ -601,7 +602,7 @@ def parse(
     doc: str,
     own: type,
     hf: tuple[str, ...] = (),
-    check: Callable[[Settings], None] | None = None,
+    check: Callable[[Settings], Settings | None] | None = None,
     argv: list[str] | None = None,
     defaults: dict[str, Any] | None = None,
     owns: str | None = None,

@@ -56,6 +56,10 @@ def keeps_old_logps(settings: Any, num_steps: int) -> bool:
 
 
 _ROUNDING = "round bfloat16 weights up or down at random, so that small updates are not lost"
+_BATCH = (
+    "GPUs for which the YAML has its batch: on another number of processes gradient_accumulation_"
+    "steps and steps_per_generation change, so that a step keeps its rows"
+)
 _REWARDS = ["correctness_reward", "think_format_reward", "soft_length_penalty"]
 
 
@@ -68,6 +72,7 @@ class SftArguments:
         None, "held-out rows of the same form: their loss is logged as eval_strategy says"
     )
     stochastic_rounding: bool = setting(False, _ROUNDING)
+    batch_for_gpus: int | None = setting(None, _BATCH)
 
 
 # `guard_` before each name of `GuardSettings`.
@@ -90,6 +95,7 @@ class GrpoArguments(_GuardKeys):
     )
     max_prompt_length: int | None = setting(None, "drop problems with a longer prompt, in tokens")
     stochastic_rounding: bool = setting(False, _ROUNDING)
+    batch_for_gpus: int | None = setting(None, _BATCH)
     update_tokens: int | None = setting(
         None,
         "most tokens in one forward pass of the update, without padding; unset: TRL's way, all "

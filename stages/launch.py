@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import consent, strict_yaml
-from pipeline.console import quiet_launcher
+from pipeline.console import is_main_process, notice, quiet_launcher
 from pipeline.errors import UserError, killed, run_cli
 from pipeline.memory import num_oom_kills
 from pipeline.settings import Settings
@@ -39,6 +39,7 @@ BATCH_KEYS = (
     "steps_per_generation",
     "generation_batch_size",
 )
+ACCUMULATED = ("gradient_accumulation_steps", "steps_per_generation")
 
 
 def is_on(value: Any) -> bool:
@@ -58,16 +59,47 @@ def asked_engine(env: Mapping[str, str] = os.environ) -> str:
     return FSDP if is_on(env.get("ACCELERATE_USE_FSDP")) else DATA_PARALLEL
 
 
-def launched(check: Callable[[Settings], None]) -> Callable[[Settings], None]:
-    """The check of a recipe's keys, preceded by that of the launch."""
+def keep_batch(settings: Settings, processes: int) -> Settings:
+    """The settings with as many rows a step as the recipe has on its `batch_for_gpus`.
 
-    def check_both(settings: Settings) -> None:
+    Keys of the batch on the command line count as they are.
+    """
+    planned = settings.batch_for_gpus
+    if planned is not None and planned < 1:
+        raise UserError(f"batch_for_gpus: must be at least 1 (got {planned})")
+    if planned is None or settings.typed & {*BATCH_KEYS}:
+        return settings
+    changes = {}
+    for key in ACCUMULATED:
+        if value := getattr(settings, key, None):
+            changes[key], rest = divmod(value * planned, processes)
+            if rest:
+                sizes = [n for n in range(1, value * planned + 1) if value * planned % n == 0]
+                fault = f"{key}: {value} on {planned} GPUs has no whole number on {processes}"
+                fitting = ", ".join(map(str, sizes[-8:]))
+                raise UserError(f"batch_for_gpus: {fault}; use {fitting} processes, or give {key}")
+    return settings.replaced(**changes)
+
+
+def launched(check: Callable[[Settings], None]) -> Callable[[Settings], Settings]:
+    """The check of a recipe's keys, preceded by that of the launch, with the batch it keeps."""
+
+    def check_both(settings: Settings) -> Settings:
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        before, settings = settings, keep_batch(settings, processes)
         check_launch(settings, os.environ, asked_of_launcher(parent_command()))
         if "DeepSpeed" in asked_engine() and not is_installed("deepspeed"):
             raise UserError(
                 "deepspeed: not installed; install the extra deepspeed, as `make .venv/ready` does"
             )
         check(settings)
+        changed = {
+            key: settings[key] for key in ACCUMULATED if settings.get(key) != before.get(key)
+        }
+        if changed and is_main_process():
+            changes = ", ".join(f"{key}: {value}" for key, value in changed.items())
+            notice(f"{changes} on {processes} GPUs, so that a step keeps its rows")
+        return settings
 
     return check_both
 

@@ -30,7 +30,7 @@ from stages.checks.evaluation import check_held_out, check_sft_held_out
 from stages.checks.lora import check_tied
 from stages.checks.packing import check_layers
 from stages.checks.positions import check_positions
-from stages.launch import check_launch
+from stages.launch import check_launch, keep_batch
 from stages.sweep_data import Variants
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
@@ -219,9 +219,11 @@ def read_stage(recipe: Recipe, path: Path) -> None:
     elif check:
         env = launch_environment(recipe.accelerate, processes)
 
-        def check_both(settings: Settings) -> None:
+        def check_both(settings: Settings) -> Settings:
+            settings = keep_batch(settings, processes)
             check_launch(settings, env, recipe.accelerate | {"num_processes": processes})
             check(settings)
+            return settings
 
         with mock.patch.dict(os.environ, env):
             settings = recipe.settings[stage] = run_check(settings, check_both)

@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from pipeline.errors import UserError
+from pipeline.settings import Settings, known_keys, run_check
 from stages import launch
-from stages.launch import asked_of_launcher, check_launch, check_started, launched
+from stages.arguments import GRPO, GrpoArguments
+from stages.launch import asked_of_launcher, check_launch, check_started, keep_batch, launched
 from tests.recipes import LAUNCHES
 from tests.unit.stages.helpers import sft
 
@@ -101,7 +103,7 @@ def test_deepspeed_that_is_not_installed(monkeypatch):
     monkeypatch.setattr(launch, "is_installed", lambda name: False)
     for key, value in (TWO | ZERO2).items():
         monkeypatch.setenv(key, value)
-    with pytest.raises(UserError, match=r"^deepspeed: not installed; pip install"):
+    with pytest.raises(UserError, match=r"^deepspeed: not installed; install the extra"):
         launched(len)(sft({}))
 
 
@@ -182,3 +184,54 @@ def test_every_config_is_one_that_accelerate_knows(name):
     assert path.read_text().startswith("# ")
     settings = yaml.safe_load(path.read_text())
     assert settings["num_processes"] == config.num_processes
+
+
+BATCH = {"gradient_accumulation_steps": 16, "steps_per_generation": 64}
+
+
+@pytest.mark.parametrize(
+    ("values", "typed", "processes", "expected"),
+    [
+        (BATCH, (), 8, (16, 64)),  # without `batch_for_gpus` as it is
+        (BATCH | {"batch_for_gpus": 32}, (), 32, (16, 64)),
+        (BATCH | {"batch_for_gpus": 32}, (), 8, (64, 256)),
+        (BATCH | {"batch_for_gpus": 32}, (), 512, (1, 4)),
+        (BATCH | {"batch_for_gpus": 32}, ("gradient_accumulation_steps",), 8, (16, 64)),
+        (BATCH | {"batch_for_gpus": 32}, ("learning_rate",), 64, (8, 32)),
+        ({"batch_for_gpus": 8}, (), 4, (2, None)),  # TRL's default of 1
+    ],
+)
+def test_a_step_keeps_its_rows(values, typed, processes, expected):
+    settings = Settings(values, {}, known_keys(GrpoArguments, GRPO), typed=typed)
+    found = keep_batch(settings, processes)
+    names = ("gradient_accumulation_steps", "steps_per_generation")
+    assert tuple(getattr(found, name) for name in names) == expected
+    rows = expected[0] * processes
+    if "batch_for_gpus" in values and not {*names} & {*typed}:
+        assert rows == values["batch_for_gpus"] * values.get(names[0], 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "processes", "line"),
+    [
+        ({"batch_for_gpus": 0}, 1, "must be at least 1"),
+        (BATCH | {"batch_for_gpus": 1}, 3, "16 on 1 GPUs has no whole number on 3; use 1, 2, 4, 8"),
+        (BATCH | {"batch_for_gpus": 1}, 32, "has no whole number on 32; use 1, 2, 4, 8, 16 proc"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused(values, processes, line):
+    settings = Settings(values, {}, known_keys(GrpoArguments, GRPO))
+    with pytest.raises(UserError, match=r"^batch_for_gpus: ") as error:
+        keep_batch(settings, processes)
+    assert line in str(error.value)
+
+
+def test_the_stage_says_what_it_changes(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setattr(launch, "check_launch", lambda *_: None)
+    values = BATCH | {"batch_for_gpus": 1, "gradient_accumulation_steps": 8}
+    settings = Settings(values, {}, known_keys(GrpoArguments, GRPO))
+    found = run_check(settings, launched(lambda one: None))
+    assert found.gradient_accumulation_steps == 1 and found.steps_per_generation == 8
+    said = capsys.readouterr().err
+    assert "gradient_accumulation_steps: 1, steps_per_generation: 8 on 8 GPUs" in said
