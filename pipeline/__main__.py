@@ -56,6 +56,9 @@ def main() -> None:
         if wrong:
             raise UserError(wrong)
     request = read(words, os.environ)
+    if request["max_hours"]:  # of the whole command, not of each stage
+        stop_at = time.time() + 3600 * float(request["max_hours"])
+        os.environ.setdefault("STOP_AT", f"{stop_at:.0f}")
     if not request.goals:
         raise UserError(f"goal: missing; name one of {', '.join(GOALS)}")
     check_goals(request)

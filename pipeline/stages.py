@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RECIPES = Path(__file__).with_name("recipes")  # of the clone, or of the installed package
 SFT_CLASSES, GRPO_CLASSES = ("SFTConfig", "ModelConfig"), ("GRPOConfig", "ModelConfig")
 CHAIN = (
-    "data_root", "tokenizer", "accelerate", "num_processes", "force", "audit", "keys", "args"
+    "data_root", "tokenizer", "accelerate", "num_processes", "max_hours", "force", "audit",
+    "keys", "args",
 )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ VARIABLES = {
     "tokenizer": (TEXT, "folder or hub id of the tokenizer, if the model is not on this machine"),
     "accelerate": (WORDS, "a file of configs/accelerate, or flags of `accelerate launch`"),
     "num_processes": (PLAIN, "how many processes accelerate starts"),
+    "max_hours": (PLAIN, "end training after so many hours, with a checkpoint to go on from"),
     "force": (SWITCH, "1: run the named stages again although they are up to date"),
     "audit": (PLAIN, "off: train although the audit fails"),
     "args": (WORDS, "keys of the stage's YAML, as `--learning_rate 1e-4`; here after `--`"),
@@ -281,6 +282,8 @@ def check_values(request: Request) -> None:
             raise UserError(f"{shown}: must be a whole number of processes, 1 or more")
         if name == "parallel" and not re.fullmatch(r"([1-9]\d*)?", value):
             raise UserError(f"{shown}: must be a whole number of runs, 1 or more")
+        if name == "max_hours" and not re.fullmatch(r"(\d+\.?\d*|\.\d+)?", value):
+            raise UserError(f"{shown}: must be a number of hours, such as 23.5")
         if name == "samples" and not re.fullmatch(r"\d*", value):
             raise UserError(
                 f"{shown}: must be a whole number; 0 leaves the greedy completions alone"

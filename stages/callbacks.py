@@ -1,6 +1,8 @@
 """The Trainer's callbacks of every training stage: progress, whole checkpoints, finite numbers."""
 
 import math
+import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
     trainer.add_callback(FiniteNumbers(trainer))
     trainer.add_callback(SealCheckpoints(trainer, trainer.args.save_total_limit))
     trainer.add_callback(StopAtEnd())
+    if stop_at := os.environ.get("STOP_AT"):
+        trainer.add_callback(StopInTime(trainer, float(stop_at)))
     if hasattr(trainer, "_total_train_tokens"):
         trainer.add_callback(TokenCount(trainer))
     return progress
@@ -59,6 +63,30 @@ class StopAtEnd(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step >= state.max_steps:
             raise AlreadyTrainedError
+
+
+class StopInTime(TrainerCallback):
+    """Saves and ends all processes after the first step that ends past `stop_at`, by one clock.
+
+    Args:
+        stop_at: seconds of `time.time()`, of MAX_HOURS.
+    """
+
+    def __init__(self, trainer: Trainer, stop_at: float) -> None:
+        self.trainer, self.stop_at = trainer, stop_at
+
+    def on_step_end(self, args, state, control, **kwargs):
+        is_late = torch.tensor(float(time.time() >= self.stop_at), device=args.device)
+        is_late = self.trainer.accelerator.reduce(is_late, reduction="sum").item() > 0
+        if is_late and state.global_step < state.max_steps:
+            control.should_save = control.should_training_stop = True
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if state.global_step < state.max_steps and time.time() >= self.stop_at:
+            raise UserError(
+                f"MAX_HOURS: over at step {state.global_step} of {state.max_steps}, which is saved "
+                f"in {args.output_dir}; the same command goes on from there"
+            )
 
 
 class TokenCount(TrainerCallback):
