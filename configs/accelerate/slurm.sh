@@ -1,18 +1,24 @@
 #!/bin/bash
-# SFT, then GRPO, on several GPU hosts under Slurm; in the project's folder on a shared file system:
+# All stages of a recipe, up to the report, on one or several GPU hosts under Slurm. In the project's
+# folder on a shared file system, after `make gpu-env` and `make fetch RECIPE=…` on a login node:
 #
-#   RECIPE=grpo7b VLLM_HOSTS=1 VLLM_ARGS="--tensor_parallel_size 4 --max_model_len 2048" \
-#     SFT_ARGS="--gradient_accumulation_steps 1" GRPO_ARGS="--gradient_accumulation_steps 2" \
-#     sbatch --nodes 3 configs/accelerate/slurm.sh
+#   RECIPE=grpo7b sbatch --nodes 1 configs/accelerate/slurm.sh
+#   RECIPE=grpo7b VLLM_HOSTS=1 VLLM_ARGS="--tensor-parallel-size 4 --max-model-len 1536" \
+#     MAX_HOURS=23 sbatch --nodes 3 configs/accelerate/slurm.sh
+#   RECIPE=grpo7b bash configs/accelerate/slurm.sh --dry-run --nodes 3    what it would start
 #
-# The first hosts train, the last VLLM_HOSTS generate for GRPO; with 0 the recipe's own way holds
-# (vllm_mode: colocate uses the trainers' GPUs). A killed process is started again by its launcher, a
-# killed launcher by its task, and the stage resumes from its last checkpoint. Submitted again, or
-# put back into the queue after a host's failure, it goes on: what is finished is skipped.
-# Needs `make gpu-env` before.
+# SFT and GRPO train on all hosts, sharded by FSDP2; the other stages run on the first. A step keeps
+# the recipe's rows (batch_for_gpus). vLLM shares the trainers' GPUs, as the recipe says; with
+# VLLM_HOSTS=1 the last host is a server for it. A killed process is started again by its launcher, a
+# killed launcher by its task, and the stage resumes from its last checkpoint. Submitted again, or put
+# back into the queue after a host's failure, the job goes on: what is finished is skipped.
+#
+#   KEYS       keys of any stage, such as "grpo.top_p=0.8 learning_rate=1e-6"
+#   MAX_HOURS  less than --time: training saves, and the job ends; submit it again to go on
+#   MODEL, LORA, SEED, RUN, DATA_ROOT, AUDIT as for make
 # docs/scale.md has the ports, and what of this has been run.
 #SBATCH --job-name=sft-grpo
-#SBATCH --nodes=3
+#SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node=8
 #SBATCH --exclusive
@@ -22,46 +28,73 @@
 #SBATCH --output=slurm-%j.log
 set -euo pipefail
 
-RECIPE=${RECIPE:-grpo7b}
-# What `python -m pipeline` reads: MODEL, LORA, SEED, RUN and DATA_ROOT, where they are set.
-export RECIPE
-VLLM_HOSTS=${VLLM_HOSTS:-1}
-VLLM_ARGS=${VLLM_ARGS:-} # for `trl vllm-serve`; one server uses tensor_parallel_size GPUs
-VLLM_PORT=${VLLM_PORT:-8000}
-VLLM_START_SECONDS=${VLLM_START_SECONDS:-1800}
-ACCELERATE=${ACCELERATE:-multi_node} # or zero2, zero3, fsdp2: a file of configs/accelerate
-SFT_ARGS=${SFT_ARGS:-} # keys of the stage: the batch grows with the GPUs
-GRPO_ARGS=${GRPO_ARGS:-}
-
 fail() {
   echo "error: $*" >&2
   exit 2
 }
 
+dry_run=
+while (($# > 0)); do
+  case $1 in
+    --dry-run) dry_run=1 ;;
+    --nodes) # of a dry run without Slurm
+      [[ ${2-} =~ ^[1-9][0-9]*$ ]] || fail "--nodes: '${2-}' is no number of hosts"
+      SLURM_JOB_NODELIST=$(seq -s ' ' -f 'host-%g' "$2")
+      shift
+      ;;
+    *) fail "$1: unknown flag; --dry-run and --nodes N are known" ;;
+  esac
+  shift
+done
+RECIPE=${RECIPE:-grpo7b}
+# What `python -m pipeline` reads: KEYS, MODEL, LORA, SEED, RUN and others, where they are set.
+export RECIPE
+VLLM_HOSTS=${VLLM_HOSTS:-0}
+VLLM_ARGS=${VLLM_ARGS:-} # for `vllm serve`; one server uses --tensor-parallel-size GPUs
+VLLM_PORT=${VLLM_PORT:-8000}
+VLLM_START_SECONDS=${VLLM_START_SECONDS:-1800}
+ACCELERATE=${ACCELERATE:-fsdp2} # or zero2, zero3, ddp: a file of configs/accelerate
+
 config=configs/accelerate/$ACCELERATE.yaml
 [[ -f $config ]] || fail "ACCELERATE: no $config here"
-[[ -x .venv/bin/python ]] ||
-  fail ".venv: not there; run make gpu-env"
+[[ -x .venv/bin/python ]] || fail ".venv: not there; run make gpu-env"
+[[ $VLLM_HOSTS =~ ^[0-9]+$ ]] || fail "VLLM_HOSTS: '$VLLM_HOSTS' is no number"
+# FSDP2 shards float32 weights; a value of the user's own comes later and counts.
+if [[ $ACCELERATE == fsdp2 && ${LORA:-0} != 1 ]]; then
+  export KEYS="dtype=float32 ${KEYS:-}"
+fi
 unset ACCELERATE # which `launch` gives with more words
+if [[ -n ${MAX_HOURS:-} ]]; then
+  [[ $MAX_HOURS =~ ^[0-9]*\.?[0-9]+$ ]] || fail "MAX_HOURS: '$MAX_HOURS' is no number of hours"
+  # Of the whole job, also where it was put back into the queue.
+  STOP_AT=$(awk -v now="$(date +%s)" -v hours="$MAX_HOURS" 'BEGIN { printf "%d", now + 3600 * hours }')
+  export STOP_AT
+  unset MAX_HOURS
+fi
+
 # The run's folder, and the stages that are not up to date, in their order.
-left=$(.venv/bin/python -m pipeline grpo --list)
+left=$(.venv/bin/python -m pipeline report --list)
 RUN=$(head -n 1 <<<"$left")
 mapfile -t stages < <(tail -n +2 <<<"$left")
 if ((${#stages[@]} == 0)); then
-  echo "$RUN/grpo is finished"
+  echo "$RUN/report is finished"
   exit 0
 fi
-[[ $VLLM_HOSTS =~ ^[0-9]+$ ]] || fail "VLLM_HOSTS: '$VLLM_HOSTS' is no number"
-((VLLM_HOSTS == 0)) || command -v curl >/dev/null || fail "curl: not there; it asks vLLM's health"
-
-mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+if [[ -n $dry_run && ! $(command -v scontrol) ]]; then
+  read -ra hosts <<<"${SLURM_JOB_NODELIST:?say how many hosts: --nodes 2}"
+else
+  mapfile -t hosts < <(scontrol show hostnames "${SLURM_JOB_NODELIST:?is not set; start with sbatch}")
+fi
 num_trainers=$((${#hosts[@]} - VLLM_HOSTS))
-((num_trainers > 0)) || fail "VLLM_HOSTS: $VLLM_HOSTS of ${#hosts[@]} hosts leaves none to train"
+((num_trainers > 0)) ||
+  fail "VLLM_HOSTS: $VLLM_HOSTS of ${#hosts[@]} hosts leaves none to train; ask for more --nodes"
+((VLLM_HOSTS == 0)) || command -v curl >/dev/null || fail "curl: not there; it asks vLLM's health"
 trainers=("${hosts[@]:0:num_trainers}")
 servers=("${hosts[@]:num_trainers}")
-gpus=${SLURM_GPUS_ON_NODE:?is not set; ask for GPUs with --gpus-per-node}
+gpus=${SLURM_GPUS_ON_NODE:-${dry_run:+8}}
+gpus=${gpus:?SLURM_GPUS_ON_NODE is not set; ask for GPUs with --gpus-per-node}
 # Below the ports that systems give away by themselves.
-port=$((20000 + 2 * (SLURM_JOB_ID % 5000)))
+port=$((20000 + 2 * (${SLURM_JOB_ID:-0} % 5000)))
 echo "trainers: ${trainers[*]} ($gpus GPUs each), port $port; vLLM: ${servers[*]:-none}"
 
 # step_on HOST...: the flags of a step with one task on each host and all of its CPUs (a task gets
@@ -73,6 +106,16 @@ step_on() {
     "--cpus-per-task=${SLURM_CPUS_ON_NODE:-1}" --kill-on-bad-exit=1)
 }
 
+# on_hosts COMMAND...: a command in the step that `step_on` has described, or its text.
+on_hosts() {
+  if [[ -n $dry_run ]]; then
+    printf '%q ' srun "${step[@]}" "$@"
+    echo
+  else
+    srun "${step[@]}" "$@"
+  fi
+}
+
 # launch STAGE KEYS...: a stage on all GPUs of the trainers; a launcher that was killed (137) is
 # started again. The place in the list is the host's number.
 launch() {
@@ -81,7 +124,7 @@ launch() {
   how+=" --main_process_port $port --same_network --deepspeed_multinode_launcher standard"
   step_on "${trainers[@]}"
   # shellcheck disable=SC2016 # expanded on the host
-  srun "${step[@]}" env TRAINERS="${trainers[*]}" HOW="$how" bash -c '
+  on_hosts env TRAINERS="${trainers[*]}" HOW="$how" bash -c '
     rank=0
     for host in $TRAINERS; do
       [[ $host == "$SLURMD_NODENAME" ]] && break
@@ -96,29 +139,43 @@ launch() {
     exit "$code"' launch "$@"
 }
 
-# on_main STAGE: what one host does, on one GPU or none.
-on_main() {
+# on_first STAGE: what one host does, on all of its GPUs where the stage can use them.
+on_first() {
+  local how=()
+  if [[ $1 == difficulty || $1 == distill || $1 == eval ]] && ((gpus > 1)); then
+    how=(--accelerate="--config_file configs/accelerate/ddp.yaml --num_processes $gpus")
+  fi
   step_on "${trainers[0]}"
-  srun "${step[@]}" .venv/bin/python -m pipeline "$1" --only
+  on_hosts .venv/bin/python -m pipeline "$1" --only "${how[@]}"
 }
 
-# serve: TRL's vLLM server in the background; on several hosts one server, held together by Ray.
+# serve: vLLM's server in the background; on several hosts one server, held together by Ray.
 server=
 serve() {
+  local ray=()
+  ((${#servers[@]} == 1)) || ray=(--distributed-executor-backend ray)
   step_on "${servers[@]}"
-  # shellcheck disable=SC2016,SC2086 # expanded on the host; VLLM_ARGS is several words
-  srun "${step[@]}" env HEAD="${servers[0]}" bash -c '
+  # What the trainer needs of it: docs/vllm.md.
+  local flags=(--port "$VLLM_PORT" --enable-scale-out --logprobs-mode processed_logprobs
+    --weight-transfer-config '{"backend": "nccl"}' "${ray[@]}")
+  # shellcheck disable=SC2016,SC2206 # expanded on the host; VLLM_ARGS is several words
+  local command=(env VLLM_SERVER_DEV_MODE=1 HEAD="${servers[0]}" bash -c '
     PATH=$PWD/.venv/bin:$PATH
     if [[ $1 == 1 ]]; then
-      exec trl vllm-serve "${@:2}"
+      exec vllm serve "${@:2}"
     elif [[ $SLURMD_NODENAME == "$HEAD" ]]; then
       ray start --head --port 6379
       until (($(ray status | grep -c "node_") >= $1)); do sleep 2; done
-      exec trl vllm-serve --distributed_executor_backend ray "${@:2}"
+      exec vllm serve "${@:2}"
     else
       until ray start --address "$HEAD:6379" --block; do sleep 2; done
-    fi' serve "${#servers[@]}" --model "$RUN/sft" --port "$VLLM_PORT" $VLLM_ARGS &
-  server=$!
+    fi' serve "${#servers[@]}" "$RUN/sft" "${flags[@]}" $VLLM_ARGS)
+  if [[ -n $dry_run ]]; then
+    on_hosts "${command[@]}"
+  else
+    srun "${step[@]}" "${command[@]}" &
+    server=$!
+  fi
 }
 end_server() { [[ -z $server ]] || kill "$server" 2>/dev/null || true; } # srun passes it on
 trap end_server EXIT
@@ -133,21 +190,32 @@ await_server() {
   echo "vLLM answers at $url"
 }
 
-# The variables with keys are several words.
-# shellcheck disable=SC2086
+# stop CODE: the end of a stage that did not finish; in time, where MAX_HOURS ended it.
+stop() {
+  if [[ -n ${STOP_AT:-} ]] && (($(date +%s) >= STOP_AT)); then
+    echo "MAX_HOURS is over; submit the same line again to go on"
+    exit 0
+  fi
+  exit "$1"
+}
+
 for stage in "${stages[@]}"; do
+  code=0
   case $stage in
-    sft) launch sft $SFT_ARGS ;;
+    sft) launch sft || code=$? ;;
     grpo)
-      generation=
+      generation=()
       if ((VLLM_HOSTS > 0)); then
         serve
-        await_server
-        generation="--use_vllm true --vllm_mode server --vllm_enable_sleep_mode false"
-        generation+=" --vllm_server_host ${servers[0]} --vllm_server_port $VLLM_PORT"
+        [[ -n $dry_run ]] || await_server
+        generation=(--use_vllm true --vllm_mode server --vllm_enable_sleep_mode false
+          --vllm_server_host "${servers[0]}" --vllm_server_port "$VLLM_PORT")
       fi
-      launch grpo $generation $GRPO_ARGS
+      launch grpo "${generation[@]}" || code=$?
+      [[ -n $dry_run ]] || end_server
+      server=
       ;;
-    *) on_main "$stage" ;;
+    *) on_first "$stage" || code=$? ;;
   esac
+  ((code == 0)) || stop "$code"
 done
