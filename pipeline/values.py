@@ -37,7 +37,8 @@ _KEYS_BY_RANGE = {
         guard_repetition_ngram guard_max_length_growth guard_max_logp_mismatch
         max_new_tokens batch_size limit keep concurrency sample hidden_size num_layers num_heads
         num_kv_heads intermediate_size max_position_embeddings num_rows num_tricked num_parsed
-        gpus prompt_tokens row_tokens completion_tokens cosine_max_len""",
+        gpus batch_for_gpus parallel num_processes prompt_tokens row_tokens completion_tokens
+        cosine_max_len""",
     "at least 2": "num_generations eval_problems",  # one alone is compared with nothing
     "above 1": "max_mean_ratio",  # that of an unmoved policy
     "at least 0 and at most 1": """

@@ -88,8 +88,7 @@ def check(venv: str, kind: str) -> str:
     """Why an installation is refused; "" where it is not."""
     if not (3, 11) <= sys.version_info[:2] <= NEWEST:
         return (
-            f"CPython 3.11 to {NEWEST[0]}.{NEWEST[1]} is needed, this one is "
-            f"{sys.version.split()[0]}; set PYTHON=..."
+            f"CPython 3.11 to 3.13 is needed, this one is {sys.version.split()[0]}; set PYTHON=..."
         )
     machine = f"{platform.system()} {platform.machine()}"
     if machine not in ("Linux x86_64", "Linux aarch64"):

@@ -65,8 +65,6 @@ def keep_batch(settings: Settings, processes: int) -> Settings:
     Keys of the batch on the command line count as they are.
     """
     planned = settings.batch_for_gpus
-    if planned is not None and planned < 1:
-        raise UserError(f"batch_for_gpus: must be at least 1 (got {planned})")
     if planned is None or settings.typed & {*BATCH_KEYS}:
         return settings
     changes = {}

@@ -69,11 +69,6 @@ class SweepArguments:
     num_processes: int = setting(1, "processes of each run, one for each of its GPUs")
     launcher: str = setting(f"{shlex.quote(sys.executable)} -m", "how a stage's command starts")
 
-    def __post_init__(self) -> None:
-        for key in ("parallel", "num_processes"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1 (got {getattr(self, key)})")
-
 
 # Not to vary, because the sweep itself sets them or names the runs by them.
 OWN = ("config", "output_dir", "run_dir")

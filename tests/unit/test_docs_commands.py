@@ -44,7 +44,7 @@ RUN_BY = {
     "tests/integration/benchmarks/test_gpu_check.py": ("gpu-check",),
     "tests/integration/test_site.py": ("docs",),
     ".ci/run": ("test", "lint", "golden"),
-    "Makefile": ("test-slow", "test-vllm", "vllm-cpu", "chaos"),
+    "Makefile": ("test-slow", "test-vllm", "vllm-cpu", "chaos", "gpu-env", "lock"),
 }  # fmt: skip
 SPOKEN_OF = {"make compare", "make push", "make sweep"}  # each needs a variable
 COPIED = "grpo7b"  # the recipe that a reader has copied to `configs/mine`

@@ -214,7 +214,6 @@ def test_a_step_keeps_its_rows(values, typed, processes, expected):
 @pytest.mark.parametrize(
     ("values", "processes", "line"),
     [
-        ({"batch_for_gpus": 0}, 1, "must be at least 1"),
         (BATCH | {"batch_for_gpus": 1}, 3, "16 on 1 GPUs has no whole number on 3; use 1, 2, 4, 8"),
         (BATCH | {"batch_for_gpus": 1}, 32, "has no whole number on 32; use 1, 2, 4, 8, 16 proc"),
     ],
