@@ -288,7 +288,7 @@ def test_no_value_reaches_a_shell(start, tmp_path, monkeypatch, where):
     monkeypatch.setattr(demo, "OUTER", ())
     goals = {"SWEEP": "sweep", "SEEDS": "control", "COMPLETIONS": "audit", "GPUS": "plan",
              "PRICE": "plan", "RUNS": "compare", "OUT": "compare", "REPO": "push",
-             "YES": "clean", "TASKS": "eval", "SAMPLES": "eval"}  # fmt: skip
+             "YES": "clean", "PARALLEL": "sweep", "TASKS": "eval", "SAMPLES": "eval"}  # fmt: skip
     names = [name.upper() for name in variables.VARIABLES]
     names += ["PYTHON", "VENV"] if where == "make" else []
     for name in names:

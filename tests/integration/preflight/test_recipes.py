@@ -70,7 +70,7 @@ def test_shipped_recipes_have_no_error(name, lora, tmp_path, monkeypatch):
 def test_rlinf_fits_on_one_gpu_as_its_readme_says(tmp_path):
     found = [one.text for one in find_commands(READMES["rlinf-1.5b"])]
     (words,) = [words_of(one) for one in found if "preflight" in one and "GPUS=" not in one]
-    keys = dict(word.split("=", 1) for word in words if "=" in word)["ARGS"].split()[1:]
+    keys = dict(word.split("=", 1) for word in words if "=" in word)["KEYS"].split()
     args = {"recipe": str(CONFIGS / "rlinf-1.5b"), "run": str(tmp_path / "run"), "keys": keys}
     _, found = inspect(PreflightArguments(**args))
     assert [one.text for one in found if one.level == "error" and one.topic != "disk"] == []
