@@ -192,6 +192,8 @@ def draw(path: Path, rows: list[dict], starts: Runs, arms: Arms, logged: dict[st
         sweep_page.draw_curves(axes[0], rows)
         names = [ARMS[arm] for arm in REWARDS if arm in arms]
         axes[0].legend(labels=names, frameon=False, fontsize=8)
+        axes[0].autoscale(axis="y")  # a small model is far from 1
+        axes[0].set_ylim(bottom=0)
     axes[0].set_title("Validation", fontsize=10)
     for axis, key, (title, unit) in zip(axes[1:5], LOGGED, PANELS, strict=True):
         for color, (seed, curves) in zip(COLORS, logged["own"].items(), strict=False):
