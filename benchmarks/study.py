@@ -58,7 +58,7 @@ class StudyArguments:
         default_factory=lambda: [0, 1, 2, 3, 4], metadata={"help": "of GRPO, and of the rest"}
     )
     control_seeds: list[int] | None = setting(
-        None, "seeds that also get the control runs and SFT continued; by default all"
+        None, "seeds of the control runs and of SFT continued; by default those of GRPO"
     )
     records: str | None = setting(None, "folder of the records; by default among the runs")
     own_starts: bool = setting(False, "true: each seed trains an SFT model of its own")
@@ -76,9 +76,11 @@ class StudyArguments:
             raise UserError(f"seeds: {self.seeds} name one twice; name each once")
 
     def seeds_of(self, arm: str) -> list[int]:
-        """The seeds of an arm."""
-        given = self.seeds if arm == "own" else self.control_seeds
-        return [seed for seed in self.seeds if given is None or seed in given]
+        """The seeds of an arm; "start": all of them."""
+        controls = self.seeds if self.control_seeds is None else self.control_seeds
+        if arm == "start":
+            return list(dict.fromkeys([*self.seeds, *controls]))
+        return self.seeds if arm == "own" else controls
 
 
 class Study:
@@ -121,7 +123,7 @@ class Study:
                 model of a seed is gone, and other runs are yet to start from it.
         """
         first: tuple[Path, Record] | None = None
-        for seed in self.args.seeds:
+        for seed in self.args.seeds_of("start"):
             start = self.record("start", seed)
             for arm in ("start", *self.arms(seed)):
                 path, found = self.record_file(arm, seed), self.record(arm, seed)
@@ -234,7 +236,7 @@ class Study:
     def do_seed(self, seed: int, arms: Sequence[str]) -> None:
         """Some runs of a seed, one after another."""
         for arm in arms:
-            if seed in self.args.seeds_of("own" if arm == "start" else arm):
+            if seed in self.args.seeds_of(arm):
                 self.do(arm, seed)
 
     def do_all(self) -> None:
@@ -242,8 +244,9 @@ class Study:
         self.check()
         controls = self.args.seeds_of("sft")
         if not controls:
-            table.tell(f"study: no control runs: none of control_seeds is among {self.args.seeds}")
-        seeds, first = self.args.seeds, ["start", *(arm for arm in ARMS if arm != "sft")]
+            table.tell("study: no control runs: control_seeds has none")
+        seeds = self.args.seeds_of("start")
+        first = ["start", *(arm for arm in ARMS if arm != "sft")]
         if not self.args.own_starts:  # they share one
             self.runner.run_all(self.do, [("start", seeds[0])])
         self.runner.run_all(self.do_seed, [(seed, first) for seed in seeds])
@@ -252,7 +255,7 @@ class Study:
 
     def records(self, arm: str) -> dict[int, Record]:
         """The records of an arm by seed; a common SFT model is one object."""
-        seeds = self.args.seeds_of("own" if arm == "start" else arm)
+        seeds = self.args.seeds_of(arm)
         files = {seed: self.record_file(arm, seed) for seed in seeds}
         read = {path: study_record.read(path) for path in files.values()}
         return {seed: found for seed, path in files.items() if (found := read[path])}

@@ -68,9 +68,9 @@ def mean(scores: Scores) -> float:
     return 100 * statistics.fmean(scores.values()) if scores else math.nan
 
 
-def distinct(starts: Runs) -> list[dict[str, Answers]]:
-    """The SFT models: one for each seed, or one for all."""
-    return [*{id(start): start for start in starts.values()}.values()]
+def distinct(starts: Runs, seeds: Iterable[int]) -> list[dict[str, Answers]]:
+    """The SFT models of some seeds: one for each, or one for all."""
+    return [*{id(starts[seed]): starts[seed] for seed in seeds}.values()]
 
 
 def never(start: dict[str, Answers]) -> list[Any]:
@@ -81,7 +81,8 @@ def never(start: dict[str, Answers]) -> list[Any]:
 def compute(starts: Runs, arms: Arms) -> Figures:
     """All figures of the first table but the seconds; `starts`: the SFT model of each seed."""
     figures: Figures = {}
-    models: dict[str, list] = {"SFT": [(start, never(start)) for start in distinct(starts)]}
+    first = distinct(starts, arms["own"])
+    models: dict[str, list] = {"SFT": [(start, never(start)) for start in first]}
     for arm, runs in arms.items():
         models[ARMS[arm]] = [(run, never(starts[seed])) for seed, run in runs.items()]
     for name, found in models.items():
@@ -94,7 +95,6 @@ def compute(starts: Runs, arms: Arms) -> Figures:
             mean({key: run["test"].sampled[key] for key in hard}) for run, hard in found
         ]
         row["tokens"] = [run["test"].num_tokens for run, _ in found]
-    first = distinct(starts)
     for label in ("SFT, best of n", "SFT, majority of n"):
         row = figures[label] = {}
         for each in first[0]:
@@ -132,7 +132,8 @@ def gains(starts: Runs, arms: Arms) -> dict[str, dict[str, table.Interval]]:
     for arm, runs in arms.items():
         if arm != "own":
             pairs[f"{ARMS[arm]} - SFT"] = [(starts[seed], run) for seed, run in runs.items()]
-            pairs[f"GRPO - {ARMS[arm]}"] = [(run, own[seed]) for seed, run in runs.items()]
+            if both := [(run, own[seed]) for seed, run in runs.items() if seed in own]:
+                pairs[f"GRPO - {ARMS[arm]}"] = both
     return {
         label: {
             column: gain([(scores(before), scores(after)) for before, after in found])
@@ -171,12 +172,12 @@ def explain(figures: Figures, found: dict[str, dict[str, table.Interval]], arms:
     others = [arm for arm in arms if arm != "own"]
     if not others:
         return text
+    controls = listing(arms[others[0]])
     parts = [
-        f"{ARMS[arm]} {table.show_interval(found[f'GRPO - {ARMS[arm]}']['test'], 1, 1)}"
+        f"{ARMS[arm]} {table.show_interval(found[f'{ARMS[arm]} - SFT']['test'], 1, 1)}"
         for arm in others
     ]
-    controls = listing(arms[others[0]])
-    return f"{text} Seeds {controls}: its gain over {'; over '.join(parts)} points."
+    return f"{text} Gains of the control runs, seeds {controls}: {'; '.join(parts)} points."
 
 
 # Curves and completions
@@ -214,7 +215,9 @@ def draw(path: Path, rows: list[dict], starts: Runs, arms: Arms, logged: dict[st
 
 def draw_levels(axis: Any, starts: Runs, arms: Arms) -> None:
     """Accuracy by level, of the test set and of what the transfer set has beyond it."""
-    models = {ARMS[arm]: [*runs.values()] for arm, runs in arms.items()} | {"SFT": distinct(starts)}
+    models = {ARMS[arm]: [*runs.values()] for arm, runs in arms.items()} | {
+        "SFT": distinct(starts, arms["own"])
+    }
     # The colors of the first panel.
     for color, (name, runs) in zip(sweep_page.COLORS, models.items(), strict=False):
         found: dict[Any, list[float]] = defaultdict(list)
@@ -293,7 +296,7 @@ def write(
     page.parent.mkdir(parents=True, exist_ok=True)
     draw(page.with_suffix(".png"), rows, begun, answers, logged)
     picture = f"![Accuracy and the logs of training]({page.with_suffix('.png').name})"
-    first = next(iter(starts))
+    first = next(iter(arms["own"]))
     data = {
         "about": table.about(), "figures": figures, "gains": found,
         "curves": sweep_page.seed_curves(rows), "logged": logged,
@@ -301,7 +304,7 @@ def write(
     parts = [
         table.wrap(explain(figures, found, answers)), picture,
         "## Gains in points, paired by problem", table.markdown(gain_rows(found)),
-        meaning(about, begun), places(starts, arms),
+        meaning(about, begun, arms["own"]), places(starts, arms),
         f"## Ten test problems before and after GRPO\n\n{table.wrap(rule(begun, first))}",
         examples(starts[first], arms["own"][first]),
     ]  # fmt: skip
@@ -365,14 +368,14 @@ def gain_rows(found: dict[str, dict[str, table.Interval]]) -> list[dict[str, str
     ]
 
 
-def meaning(about: About, starts: Runs) -> str:
+def meaning(about: About, starts: Runs, seeds: Iterable[int]) -> str:
     """How to read the columns of both tables."""
     start, n = next(iter(starts.values())), about.num_samples
     sets = [
         f"- `{name}`: {SETS[name].format(num=len(answers.sampled))}"
         for name, answers in start.items()
     ]
-    hard = listing(len(never(one)) for one in distinct(starts))
+    hard = listing(len(never(one)) for one in distinct(starts, seeds))
     sets.append(
         f"- `hardest`: the test problems that SFT solves in none of {n} samples: {hard}, by "
         "SFT model."

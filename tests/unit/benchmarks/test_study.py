@@ -42,7 +42,23 @@ def test_never_best_and_majority_are_those_of_the_sft_model():
     assert values["SFT continued - SFT"] == 0.0 and values["GRPO - SFT continued"] == 43.75
     text = explain(figures, found, runs)
     assert "Seeds 0 1: " in text and "from 31.2 to 81.2" in text and "gain of 50.0 [" in text
-    assert "Seeds 1: " in text and "SFT continued 43.8 [" in text
+    assert "control runs, seeds 1: " in text and "SFT continued 0.0 [" in text
+
+
+def test_control_runs_may_have_a_seed_of_their_own():
+    """Their start is none of GRPO's SFT models, and is compared with them alone."""
+    one, other = ({"test": answers({"a": share, "b": 0.0})} for share in (0.0, 1.0))
+    runs = {"own": {0: other}, "random": {7: one}}
+    figures, found = compute({0: one, 7: other}, runs), gains({0: one, 7: other}, runs)
+    assert figures["SFT"]["test"] == [0.0] and figures["GRPO, random reward"]["test"] == [0.0]
+    assert found["GRPO, random reward - SFT"]["test"][0] == -50.0
+    assert "GRPO - GRPO, random reward" not in found
+    assert "control runs, seeds 7: GRPO, random reward -50.0 [" in explain(figures, found, runs)
+    args = study.StudyArguments(
+        grpo_config="a", recipe_run="b", seeds=[1, 2], control_seeds=[7], own_starts=True
+    )
+    seeds = {arm: args.seeds_of(arm) for arm in ("start", "own", "random", "sft")}
+    assert seeds == {"start": [1, 2, 7], "own": [1, 2], "random": [7], "sft": [7]}
 
 
 def test_each_seed_has_its_own_start():
