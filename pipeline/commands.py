@@ -73,7 +73,7 @@ def pending(request: Request) -> list[str]:
     return found
 
 
-LOOK_AT_MODELS = ("preflight", "plan", "sweep", "control")
+LOOK_AT_MODELS = ("preflight", "plan", "sweep", "control", "fetch")
 
 
 def resolve_models(request: Request) -> None:
@@ -293,6 +293,8 @@ def tool_words(request: Request, goal: str) -> tuple[str, ...]:
     words += ["--recipe", request.recipe, "--run", request.run]
     if goal == "doctor":
         return (*words, *args)
+    if goal == "fetch":
+        return (*words, *flags(request, "model", "data_root"), *key_flags(request), *args)
     words += overlay_flags(request) + flags(request, "gpus")
     if goal == "plan":
         words += flags(request, "price")

@@ -208,6 +208,13 @@ TOOLS = {
         "hours, tokens and cost of each stage (GPUS=8 PRICE=2.5)",
         reads=("gpus", "price", "tokenizer", "accelerate", "keys", "args"),
     ),
+    "fetch": Tool(
+        "eval.fetch",
+        "models, data and benchmark sets into the cache, for hosts without a network",
+        ("data",),
+        CHAIN,
+        writes=True,
+    ),
     "doctor": Tool(
         "stages.doctor", "versions, devices, disk, recipe: paste it into an issue", reads=("args",)
     ),

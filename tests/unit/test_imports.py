@@ -35,7 +35,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("trainer",),
         ("",),
     ],
-    "eval": [("harness",), ("run", "report", "push")],
+    "eval": [("harness",), ("run", "report", "push", "fetch")],
 }
 # They look at whole recipes: they import anything, and nothing imports them.
 ROOTS = ("stages.preflight", "eval.audit", "benchmarks")
