@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from pipeline import manifest
+from pipeline.errors import UserError
 from tests.integration.stages.stage_processes import finish, start, steps_on_disk, stop_when
 
 pytestmark = pytest.mark.integration
@@ -55,3 +56,20 @@ def test_sft_interrupted_then_finished(write_recipe, run_stage, tmp_path):
     assert sorted(losses) == list(range(1, 41))
     assert losses == pytest.approx(expected, rel=1e-3)
     assert expected[40] < expected[1]
+
+
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+def test_max_hours_end_a_run_with_a_checkpoint(run_stage, tmp_path, monkeypatch, stage):
+    settings = {"max_steps": 3, "save_steps": 100, "output_dir": str(tmp_path / "run")}
+    monkeypatch.setenv("STOP_AT", "1")  # in 1970
+    with pytest.raises(UserError, match=r"MAX_HOURS: over at step 1 of 3, which is saved in .*run"):
+        run_stage(stage, **settings)
+    assert steps_on_disk(tmp_path / "run") == [1] and manifest.read(tmp_path / "run") is None
+    monkeypatch.delenv("STOP_AT")
+    folder = run_stage(stage, **settings)
+    made = manifest.read(folder)
+    assert made["counts"]["steps"] == 3 and made["resumed"]
+    straight = run_stage(stage, **settings | {"output_dir": str(tmp_path / "straight")})
+    assert (folder / "model.safetensors").read_bytes() == (
+        straight / "model.safetensors"
+    ).read_bytes()

@@ -1,0 +1,49 @@
+"""The text of a release: the changelog's section of the version that the tag names."""
+
+import runpy
+import tomllib
+
+import pytest
+
+from tests.pages import ROOT
+
+SCRIPT = ROOT / ".github/release.py"
+CHANGELOG = "# Changelog\n\n## 0.3.0, 2030-01-02\n\n- New.\n\n## 0.2.0, 2029-01-02\n\n- Old.\n"
+
+
+@pytest.fixture
+def notes(tmp_path):
+    """`notes(tag)` of a project with version 0.3.0."""
+
+    def call(tag, changelog=CHANGELOG):
+        (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.3.0"\n')
+        (tmp_path / "CHANGELOG.md").write_text(changelog)
+        found = runpy.run_path(str(SCRIPT))["notes"]
+        found.__globals__["ROOT"] = tmp_path
+        return found(tag)
+
+    return call
+
+
+def test_the_section_of_the_version(notes):
+    assert notes("v0.3.0") == "- New.\n"
+
+
+@pytest.mark.parametrize(
+    ("tag", "changelog", "line"),
+    [
+        ("v0.2.0", CHANGELOG, "pyproject.toml has version 0.3.0; tag v0.3.0"),
+        ("v0.3.0", CHANGELOG.replace(", 2030-01-02", ", not yet released"), "has no section"),
+        ("v0.3.0", "# Changelog\n\n## 0.3.0, 2030-01-02\n", "has no section"),
+    ],
+)
+def test_what_cannot_be_released_is_refused(notes, tag, changelog, line):
+    with pytest.raises(ValueError, match=line.replace(".", r"\.")):
+        notes(tag, changelog)
+
+
+def test_the_changelog_begins_with_this_version():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    first = next(line for line in lines if line.startswith("## "))
+    assert first.startswith(f"## {version}, ")
