@@ -49,6 +49,8 @@ NOT_COMPARED = (
     "trackio_bucket_id",
     "trackio_static_space_id",
     "num_completions_to_print",
+    "disable_tqdm",
+    "batch_for_gpus",  # what it makes of the batch is compared
     "vllm_server_base_url",
     "vllm_server_host",
     "vllm_server_port",
