@@ -84,6 +84,10 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
         goal = "difficulty" if recipe == "tiny-cpu" else "sft"
         if keys.is_file() and not is_small:
             own += ["--config", str(keys)]
+            if seeds := values.get("seeds", ""):  # control runs of these alone
+                listed = map(str, read_yaml(keys).get("control_seeds") or [])
+                controls = [seed for seed in listed if seed in shlex.split(seeds)]
+                own += ["--control_seeds", *controls] if controls else ["--controls", "false"]
             goal = "data" if read_yaml(keys).get("own_starts") else goal
         files = f"configs/{recipe}/eval.yaml"
         if row.takes_recipe and not read_yaml(files).get("test_file"):

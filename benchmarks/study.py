@@ -60,6 +60,7 @@ class StudyArguments:
     control_seeds: list[int] | None = setting(
         None, "seeds of the control runs and of SFT continued; by default those of GRPO"
     )
+    controls: bool = setting(True, "false: no control runs")
     records: str | None = setting(None, "folder of the records; by default among the runs")
     own_starts: bool = setting(False, "true: each seed trains an SFT model of its own")
     unlike: bool = setting(True, "whether all answer `study_unlike.jsonl`, too")
@@ -78,6 +79,7 @@ class StudyArguments:
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds of an arm; "start": all of them."""
         controls = self.seeds if self.control_seeds is None else self.control_seeds
+        controls = controls if self.controls else []
         if arm == "start":
             return list(dict.fromkeys([*self.seeds, *controls]))
         return self.seeds if arm == "own" else controls
@@ -244,7 +246,7 @@ class Study:
         self.check()
         controls = self.args.seeds_of("sft")
         if not controls:
-            table.tell("study: no control runs: control_seeds has none")
+            table.tell("study: no control runs")
         seeds = self.args.seeds_of("start")
         first = ["start", *(arm for arm in ARMS if arm != "sft")]
         if not self.args.own_starts:  # they share one

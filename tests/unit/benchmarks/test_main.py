@@ -85,8 +85,13 @@ def test_a_study_needs_test_problems(start):
         start("study", RECIPE="qwen2.5-0.5b")
 
 
-def test_control_seeds_are_those_of_the_seeds():
-    args = StudyArguments(grpo_config="g", recipe_run="r", seeds=[0, 1], control_seeds=[1, 3])
-    assert args.seeds_of("own") == [0, 1] and args.seeds_of("sft") == [1]
+def test_control_runs_are_of_the_seeds_that_are_asked_for(monkeypatch):
     args = StudyArguments(grpo_config="g", recipe_run="r", seeds=[0, 1])
     assert args.seeds_of("sft") == [0, 1]
+    args = StudyArguments(grpo_config="g", recipe_run="r", seeds=[0, 1], controls=False)
+    assert args.seeds_of("sft") == [] and args.seeds_of("start") == [0, 1]
+    monkeypatch.setenv("RECIPE", "smollm2-135m")
+    for seeds, own, controls in (("", [1, 2, 3], [4]), ("2", [2], []), ("2 4", [2, 4], [4])):
+        monkeypatch.setenv("SEEDS", seeds)
+        (args,) = parse("", StudyArguments, argv=benchmarks.command("study", [])[1][2:])
+        assert (args.seeds_of("own"), args.seeds_of("random")) == (own, controls)
