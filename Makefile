@@ -48,7 +48,8 @@ LOCKS := locks/cpu.txt locks/gpu.txt
 PIPELINE := demo data base sft difficulty distill grpo eval report sweep control preflight plan \
   audit fetch doctor browse compare data-report contamination-ledger push clean
 BENCHMARKS := bench bench-curriculum bench-grader bench-guards study gpu-check
-.PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos docs vllm-cpu gpu-env lock help
+.PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos docs help
+.PHONY: gpu-env lock vllm-cpu
 .NOTPARALLEL:
 export MAKE_GOALS := $(MAKECMDGOALS)
 export PY
