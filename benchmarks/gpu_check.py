@@ -1,14 +1,16 @@
-"""Run everything that needs a GPU, in one command that resumes where it was stopped.
+"""Run everything that needs a GPU, in pieces of eight minutes; the same command goes on.
 
-    make gpu-check                  under 40 minutes on an H100; uses up to 8 GPUs
-    make gpu-check ARGS=--dry       what would run here, and why it cannot
+    make gpu-check                  the most telling checks first; uses up to 8 GPUs
+    make gpu-check ARGS=--dry       what would run here, what it needs, and why it cannot
     make gpu-check CPU_STANDIN=1    every line of it at tiny shape on this CPU
 
 The checks are those of gpu_check.yaml. Each is processes of its own with a log, a time limit and a
-record: what has passed with the same command, device and versions is not repeated. What misses a
-package or a GPU is skipped, and says so.
+record. What has passed is not repeated, unless its command, the device, a version or a file of the
+project that it reads has changed. What misses a package or a GPU is skipped, and says so. A check
+is started only if its whole time limit is left.
 """
 
+import ast
 import os
 import shutil
 import signal
@@ -18,6 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from benchmarks.table import about, publish, tell, wrap
 from pipeline import json_files, manifest, strict_yaml
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse
+from pipeline.stages import ROOT
 from stages.doctor import devices
 
 CHECKS = Path(__file__).with_suffix(".yaml")
@@ -97,6 +101,41 @@ class Host:
         return found
 
 
+@cache
+def imported(file: Path) -> list[Path]:
+    """The project's files that a Python file imports, anywhere in it, or names beside itself."""
+    names, texts = [], [file.with_suffix(".yaml").name]
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.append(node.value)
+    beside = [path for path in file.parent.iterdir() if path.name in texts]
+    return [*filter(None, map(module_file, names)), *beside]
+
+
+def module_file(name: str) -> Path | None:
+    """The file of a module of this project, if it is one."""
+    path = ROOT.joinpath(*name.split("."))
+    files = (path.with_suffix(".py"), path / "__main__.py", path / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
+
+
+def find_sources(commands: list[list[str]]) -> set[Path]:
+    """The project's files that some commands read: modules, what they import, configs."""
+    words = {word for command in commands for word in command}
+    left = [file for file in (module_file(word) or ROOT / word for word in words) if file.is_file()]
+    found: set[Path] = set()
+    while left:
+        file = left.pop()
+        if file.is_relative_to(ROOT) and file not in found:
+            found.add(file)
+            left += imported(file) if file.suffix == ".py" else []
+    return found
+
+
 def losses(folder: Path) -> list[dict[str, float]]:
     """The logged steps of a check that trained."""
     history = json_files.read_log(folder / "model/trainer_state.json")
@@ -122,6 +161,14 @@ def read_tests(folder: Path) -> str:
     return log.strip().rpartition("\n")[2]
 
 
+def read_scores(folder: Path) -> str:
+    """What an evaluation generated, and how fast, with the start of its engine."""
+    shape = {"num_completions": int, "num_tokens": int, "wall_time_s": float}
+    found = json_files.read(folder / "eval/base/scores.json", shape, "see the log")
+    speed = found["num_tokens"] / found["wall_time_s"]
+    return f"{found['num_completions']:,} completions, {speed:,.0f} tokens/s"
+
+
 def read_page(folder: Path) -> str:
     """The table of a benchmark's page."""
     lines = (folder / "page.md").read_text(encoding="utf-8").splitlines()
@@ -129,7 +176,8 @@ def read_page(folder: Path) -> str:
 
 
 READERS: dict[str, Callable[[Path], str]] = {
-    "training": read_training, "tests": read_tests, "page": read_page, "": lambda folder: ""
+    "training": read_training, "scores": read_scores, "tests": read_tests, "page": read_page,
+    "": lambda folder: "",
 }  # fmt: skip
 
 
@@ -160,14 +208,25 @@ def start(words: list[str], log: Any, seconds: float) -> str:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def key_of(host: Host, commands: list[list[str]]) -> dict[str, Any]:
+    """What a check's result depends on."""
+    found = {"commands": commands, "device": host.device, "versions": manifest.versions()}
+    return found | {"sources": manifest.hash_code(*find_sources(commands))}
+
+
+def read_passed(check: Check, host: Host, commands: list[list[str]], run: Path) -> Any:
+    """The record of a check that has passed and depends on nothing that changed since, or None."""
+    record = run / f"{check.name}.json"
+    if not record.is_file():
+        return None
+    found = json_files.read(record, {"key": object, "result": object}, f"remove {record}")
+    is_same = found["key"] == key_of(host, commands) and found["result"] == PASSED
+    return found if is_same else None
+
+
 def run_check(check: Check, host: Host, commands: list[list[str]], run: Path, limit: float) -> Any:
-    """Run a check, unless it has passed already; returns its record."""
+    """Run a check; returns its record."""
     out, record, begin = run / check.name, run / f"{check.name}.json", time.monotonic()
-    key = {"commands": commands, "device": host.device, "versions": manifest.versions()}
-    if record.is_file():
-        found = json_files.read(record, {"key": object, "result": object}, f"remove {record}")
-        if found["key"] == key and found["result"] == PASSED:
-            return found
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     fault = ""
@@ -187,7 +246,8 @@ def run_check(check: Check, host: Host, commands: list[list[str]], run: Path, li
         except (ValueError, OSError, KeyError) as error:
             fault = figure = " ".join(str(error).split())
     taken = round(time.monotonic() - begin, 1)
-    found = {"result": FAILED if fault else PASSED, "seconds": taken, "figure": figure, "key": key}
+    found = {"result": FAILED if fault else PASSED, "seconds": taken, "figure": figure}
+    found["key"] = key_of(host, commands)
     manifest.write_json(record, found)
     return found
 
@@ -201,7 +261,7 @@ class CheckArguments:
     dry: bool = field(default=False, metadata={"help": "say what would run here, and why not"})
     cpu_standin: bool = field(default=False, metadata={"help": "at tiny shape on this CPU"})
     checks: list[str] = field(default_factory=list, metadata={"help": "these alone; else all"})
-    minutes: int = field(default=40, metadata={"help": "after which none is started"})
+    minutes: int = field(default=8, metadata={"help": "of this piece; what is left comes later"})
 
 
 def main() -> None:
@@ -226,17 +286,22 @@ def main() -> None:
         if args.checks and check.name not in wanted:
             continue
         commands, left = host.commands(check, known["texts"], run), end - time.monotonic()
+        limit = STANDIN_SECONDS if args.cpu_standin else check.seconds
         lines = [" ".join(words).replace(sys.executable, "python") for words in commands]
-        if why := host.why_not(check, commands):
+        why = host.why_not(check, commands)
+        if args.dry:
+            needs = f"needs {', '.join(('torch', *check.needs))}; {check.seconds} s at most"
+            figure = f"{why}; {needs}" if why else needs
+            found = {"result": SKIPPED if why else "would run", "seconds": 0.0, "figure": figure}
+        elif why:
             found = {"result": SKIPPED, "seconds": 0.0, "figure": why}
-        elif args.dry:
-            found = {"result": "would run", "seconds": 0.0, "figure": f"{check.seconds} s at most"}
-        elif left < 10:
-            figure = f"{args.minutes} minutes are over; the same command resumes"
+        elif passed := read_passed(check, host, commands, run):
+            found = passed
+        elif left < limit:
+            figure = f"it may take {limit} s, {left:.0f} s of {args.minutes} minutes are left"
             found = {"result": NOT_RUN, "seconds": 0.0, "figure": figure}
         else:
-            limit = STANDIN_SECONDS if args.cpu_standin else check.seconds
-            found = run_check(check, host, commands, run, min(limit, left))
+            found = run_check(check, host, commands, run, limit)
         took = f", {found['seconds']:.0f} s" if found["seconds"] else ""
         told = [f"{check.name}: {found['result']}{took}: {found['figure']}"]
         if args.dry:
@@ -255,6 +320,8 @@ def main() -> None:
         data = {"about": about(), "device": device, "checks": figures}
         how = wrap(HOW.format(device=device, run=run))
         publish(args.out, "On GPUs", how, rows, data, *tables)
+        if num_left := sum(found["result"] == NOT_RUN for found in figures):
+            tell(f"{num_left} checks are left: the same command goes on with them")
         if any(found["result"] == FAILED for found in figures):
             sys.exit(1)
 

@@ -1,14 +1,17 @@
 """What `make gpu-check` starts besides stages and benchmarks.
 
 python -m benchmarks.gpu_check_runs server <model> ...    GRPO with a vLLM server of its own
+python -m benchmarks.gpu_check_runs killed <module> ...   a stage, killed and started again
 python -m benchmarks.gpu_check_runs split --shape 7B ...  seconds of the parts of a GRPO step
 """
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +20,7 @@ from typing import Any
 from benchmarks.table import publish
 from benchmarks.throughput import BenchArguments
 from pipeline.console import quiet
-from pipeline.errors import run_cli
+from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse
 
 PORT = "8765"
@@ -46,6 +49,19 @@ def server(model: str, *flags: str) -> None:
     finally:
         engine.terminate()
         engine.wait(60)
+
+
+def killed(module: str, *flags: str) -> None:
+    """Kill a stage when its first checkpoint is there, and run it to its end."""
+    words = [sys.executable, "-m", module, *flags]
+    folder = Path(flags[flags.index("--output_dir") + 1])
+    stage = subprocess.Popen(words)
+    while stage.poll() is None and not list(folder.glob("checkpoint-*/trainer_state.json")):
+        time.sleep(0.05)
+    stage.kill()
+    if stage.wait() != -signal.SIGKILL:
+        raise UserError(f"{module} ended before it could be killed")
+    sys.exit(subprocess.run(words, check=False).returncode)
 
 
 @dataclass
@@ -133,10 +149,7 @@ def split(*words: str) -> None:
 def main() -> None:
     """Run what the first word names."""
     name, *words = sys.argv[1:]
-    if name == "server":
-        server(*words)
-    else:
-        split(*words)
+    {"server": server, "killed": killed, "split": split}[name](*words)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Run a stage on a CPU with what it lacks put in: the stand-ins of `make gpu-check`.
 
-    python -m tests.integration.stand_in sft --config ...
+    python -m tests.integration.stand_in stages.sft --config ...
 
 FSDP 2 that really shards where the launch asks for FSDP; vLLM's CPU build where the recipe asks for
 vLLM on the command line; else the reference of FlashAttention's kernels.
@@ -29,7 +29,7 @@ def main():
         from tests.integration.flash_on_cpu import install
 
         install(pytest.MonkeyPatch())
-    importlib.import_module(f"stages.{sys.argv[0]}").main()
+    importlib.import_module(sys.argv[0]).main()
 
 
 if __name__ == "__main__":

@@ -102,7 +102,9 @@ def test_the_rows_of_a_step_are_shared_out(num_gpus, n, tmp_path):
 
 def run(commands, folder, limit=60, **fields):
     words = [[sys.executable, "-c", command] for command in commands]
-    return gpu_check.run_check(build(**fields), host(0), words, folder, limit)
+    check = build(**fields)
+    passed = gpu_check.read_passed(check, host(0), words, folder)
+    return passed or gpu_check.run_check(check, host(0), words, folder, limit)
 
 
 def test_what_has_passed_is_not_repeated_and_the_rest_is(tmp_path):
@@ -115,6 +117,38 @@ def test_what_has_passed_is_not_repeated_and_the_rest_is(tmp_path):
         found = run([bad, count], tmp_path)
         assert found["result"] == "failed" and "exit code 3" in found["figure"]
     assert (tmp_path / "count").read_text() == "xxx"  # the second command never
+
+
+def test_a_changed_file_repeats_the_checks_that_read_it_alone(tmp_path, monkeypatch):
+    files = {
+        "stage.py": "import json\ndef main():\n    from deep import part\n    open('rows.json')\n",
+        "deep/__init__.py": "", "deep/part.py": "", "rows.json": "[]", "stage.yaml": "",
+        "other.py": "", "recipe.yaml": "a: 1",
+    }  # fmt: skip
+    monkeypatch.setattr(gpu_check, "ROOT", tmp_path)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def digest(*words):
+        gpu_check.imported.cache_clear()
+        found = gpu_check.find_sources([[sys.executable, "-m", *words]])
+        return gpu_check.manifest.hash_code(*found)
+
+    commands = [("stage", "--config", "recipe.yaml"), ("other",)]
+    before = [digest(*words) for words in commands]
+    for name in ("stage.py", "deep/part.py", "rows.json", "stage.yaml", "recipe.yaml"):
+        (tmp_path / name).write_text(files[name] + "\n# changed\n")
+        after = [digest(*words) for words in commands]
+        assert after[0] != before[0] and after[1] == before[1], name
+        before = after
+
+
+def test_of_this_project_a_stage_depends_on_its_code_and_not_on_a_benchmark():
+    found = gpu_check.find_sources([[sys.executable, "-m", "stages.grpo"]])
+    names = {file.relative_to(gpu_check.ROOT).as_posix() for file in found}
+    assert {"stages/trainer/trainer.py", "grading/extract.py", "pipeline/manifest.py"} <= names
+    assert not any(name.startswith(("benchmarks/", "tests/")) for name in names)
 
 
 def test_a_check_ends_with_its_time_and_leaves_no_process(tmp_path):
@@ -151,18 +185,34 @@ def test_runs_that_differ_or_learn_nothing_fail(tmp_path):
         gpu_check.read_training(log("dead", 4.0, norm=0.0))
 
 
+def test_a_check_starts_only_if_its_limit_is_left(check, tmp_path):
+    done = check("--minutes 1 --checks base", CPU_STANDIN="1")
+    assert done.returncode == 0, done.stderr
+    assert "base: not run: it may take 900 s" in done.stdout
+    assert "the same command goes on" in done.stdout
+
+
+def test_no_check_is_longer_than_a_piece():
+    minutes = gpu_check.CheckArguments(out="").minutes
+    assert all(fields["seconds"] <= 60 * minutes for fields in CHECKS.values())
+    for name, fields in CHECKS.items():
+        assert fields.get("like", "base") in list(CHECKS)[: list(CHECKS).index(name) + 1]
+
+
 @pytest.mark.slow
 def test_lines_run_on_a_cpu(check, tmp_path):
-    args = "--checks sft-fsdp2 grpo-single sft-flash split-7B memory"
+    checks = "evaluate grpo-killed generation-0.5B grpo-lora sft-fsdp2 sft-flash split-7B"
+    args = f"--minutes 90 --checks {checks} memory-1.5B"
     done = check(args, CPU_STANDIN="1")
     assert done.returncode == 0, done.stdout[-3000:]
     page = (tmp_path / "page.md").read_text()
     names = ["base", "sft-single", "sft-fsdp2", "grpo-single", "sft-packed", "sft-flash"]
-    for name in [*names, "memory", "split-7B"]:
+    names += ["evaluate", "grpo-killed", "grpo-lora", "generation-0.5B"]
+    for name in [*names, "memory-1.5B", "split-7B"]:
         assert f"\n| {name} " in page
         record = json.loads((tmp_path / f"run/{name}.json").read_text())
         assert record["result"] == "passed" and record["seconds"] > 1
-    assert page.count("\n## ") == 2 and "within" in page
+    assert page.count("\n## ") == 3 and "within" in page
     before = {path: path.read_bytes() for path in tmp_path.glob("run/*.json")}
     assert check(args, CPU_STANDIN="1").returncode == 0
     assert {path: path.read_bytes() for path in tmp_path.glob("run/*.json")} == before

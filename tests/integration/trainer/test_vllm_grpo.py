@@ -234,7 +234,7 @@ def test_killed_it_goes_on_as_if_it_had_not_been(train, write_recipe, models, tm
     straight, _ = train(output_dir=str(tmp_path / "straight"))
     recipe = write_recipe("grpo", model_name_or_path=str(models / "tied"), **VLLM)
     folder = recipe.with_name("grpo")
-    command = ("-m", "tests.integration.stand_in", "grpo", "--config", recipe)
+    command = ("-m", "tests.integration.stand_in", "stages.grpo", "--config", recipe)
     command += ("--use_vllm", "true")
     stop_when(start(*command), lambda: 2 in whole_checkpoints(folder), signal.SIGKILL)
     assert manifest.read(folder) is None and max(whole_checkpoints(folder)) < 4
