@@ -482,7 +482,7 @@ def test_clean_says_what_it_removes_and_keeps_other_seeds(start, tmp_path, how):
 
 
 def test_the_environment_of_another_clone_is_refused(start, tmp_path):
-    folder = tmp_path / "venv/lib/python3.11/site-packages/sft_grpo_math-0.1.0.dist-info"
+    folder = tmp_path / "venv/lib/python3.11/site-packages/sft_grpo_math-0.2.0.dist-info"
     folder.mkdir(parents=True)
     for owner, code in ((demo.ROOT, 0), (f"{demo.ROOT}-2", 2), ("/another/clone", 2)):
         installed = {"url": f"file://{owner}", "dir_info": {"editable": True}}

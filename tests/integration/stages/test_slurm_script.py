@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -57,6 +58,8 @@ if words[1] == "stages.launch":
     name = "launch"
     is_first = f'["launch", "{host}"' not in open(log).read()
 record(*words)
+if name == "launch" and os.environ.get("DIES") in words:
+    os.killpg(os.getpgrp(), signal.SIGKILL)  # the whole job
 if name == "launch" and is_first and os.environ.get("KILL") == host:
     os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(int(os.environ.get("FAIL", "") in words) * int(os.environ.get("CODE", 1)))
@@ -103,9 +106,12 @@ class Job:
         done = subprocess.run(
             ["bash", str(script), *flags], cwd=self.folder, env=outer | env, timeout=120,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            start_new_session=True,
         )  # fmt: skip
         records = self.records()
-        if any(record[0] == "vllm" and "serve" in record for record in records):
+        if "DIES" not in env and any(
+            record[0] == "vllm" and "serve" in record for record in records
+        ):
             deadline = time.monotonic() + 10
             while "SERVER_FAILS" not in env and ["vllm", "ended"] not in [r[::2] for r in records]:
                 assert time.monotonic() < deadline, "the server runs on"
@@ -286,6 +292,21 @@ def test_again_it_does_what_is_left(job):
     for stage in ("grpo", "audit", "eval", "report"):
         job.finish(stage)
     assert job.run()[::2] == (0, [])
+
+
+@pytest.mark.parametrize(("hosts", "served"), [("n1", 0), ("n1 n2", 1), ("n1 n2 n3 n4", 0)])
+def test_a_job_that_died_in_grpo_goes_on_when_it_is_requeued(job, hosts, served):
+    code, _, records = job.run(hosts, VLLM_HOSTS=str(served), DIES="stages.grpo")
+    assert code == -signal.SIGKILL and launches(records, "sft") and launches(records, "grpo")
+    assert "eval.report" not in [r[3] for r in records if r[0] == "python"]
+    for stage in ("data", "sft", "difficulty", "audit"):
+        job.finish(stage)
+    code, said, records = job.run(hosts, VLLM_HOSTS=str(served))
+    assert code == 0, said
+    assert not launches(records, "sft") and not launches(records, "difficulty")
+    assert sorted(launches(records, "grpo")) == hosts.split()[: len(hosts.split()) - served]
+    assert [r[3] for r in records if r[0] == "python"][-1] == "eval.report"
+    assert [r[1] for r in records if r[0] == "vllm" and r[2] == "serve"] == ["n2"] * served
 
 
 @pytest.mark.parametrize(("hosts", "served"), [("n1", 0), ("n1 n2", 0), ("n1 n2 n3 n4", 0),
