@@ -278,7 +278,7 @@ def hide_trackers(names: list[str]) -> None:
 
     TRL imports all that are installed: seconds, and folders in /tmp that a kill leaves behind.
     """
-    for name in {"wandb", "trackio"}.difference(names):
+    for name in {"wandb", "trackio", "mlflow", "swanlab"}.difference(names):
         sys.modules.setdefault(name, None)
 
 

@@ -21,7 +21,17 @@ from pipeline.errors import UserError, nearest, run_cli, size
 from pipeline.settings import RecipeArguments, parse
 from stages.removal import checkpoints
 
-OPTIONAL = ("flash-attn", "kernels", "liger-kernel", "vllm", "deepspeed", "wandb", "trackio")
+OPTIONAL = (
+    "flash-attn",
+    "kernels",
+    "liger-kernel",
+    "vllm",
+    "deepspeed",
+    "wandb",
+    "trackio",
+    "mlflow",
+    "swanlab",
+)
 # Variables that change what a run does, and whose values are no secret.
 SHOWN = (
     "CUDA_VISIBLE_DEVICES",

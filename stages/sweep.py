@@ -299,7 +299,7 @@ class Sweep:
         folder.mkdir(parents=True, exist_ok=True)
         row, name = STAGES[stage], f"{self.args.folder}: {stage} of {folder.name}"
         start = shlex.split(self.args.launcher) if row.is_launched else [sys.executable, "-m"]
-        # W&B shows the runs of a sweep together.
+        # W&B and trackio show the runs of a sweep together.
         group = {"WANDB_RUN_GROUP": os.environ.get("WANDB_RUN_GROUP") or str(self.root)}
         words = [*start, row.module, *line]
         if self.args.parallel == 1:

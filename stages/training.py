@@ -35,6 +35,7 @@ from pipeline.errors import UserError, check_space
 from pipeline.memory import memory_fault
 from stages import adapters, removal, run_folder, trial
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
+from stages.checks.common import TRACKERS
 from stages.launch import FSDP, asked_engine, check_started
 from stages.out_of_memory import out_of_memory
 
@@ -234,11 +235,20 @@ def check_router(model: Any, config: Any) -> None:
 
 
 def name_tracked_run(config: Any) -> None:
-    """Give the trackers the recipe's names; a resumed run keeps the one that it had."""
+    """Give the trackers the recipe's names; a resumed run keeps the one that it had.
+
+    trackio takes the project from its own argument, the others from the environment alone. Like
+    W&B it groups the runs of a sweep.
+    """
     if not config.run_name:
         config.run_name = run_folder.read_run(Path(config.output_dir)).get("run_name")
-    if config.project != "huggingface":  # the default; W&B takes it from the environment alone
-        os.environ["WANDB_PROJECT"] = config.project
+    if config.project != "huggingface":  # the default
+        for name in ("WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME", "SWANLAB_PROJECT"):
+            os.environ[name] = config.project
+    if "trackio" in config.report_to:
+        import trackio
+
+        trackio.init = functools.partial(trackio.init, group=os.environ.get("WANDB_RUN_GROUP"))
     quiet_trackers(config.report_to)
 
 
@@ -262,8 +272,9 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     except Exception as error:
         if why := memory_fault(error):
             raise out_of_memory(trainer, error, why) from error
-        if type(error).__module__.startswith("wandb"):  # no key, no network
-            raise UserError(f"report_to: wandb: {error}") from error
+        tracker = type(error).__module__.partition(".")[0]
+        if tracker in TRACKERS:  # no key, no network
+            raise UserError(f"report_to: {tracker}: {error}") from error
         if "probability tensor contains" not in str(error):  # torch, of a sample to be drawn
             raise
         raise stopped(trainer, "the model's probabilities") from error

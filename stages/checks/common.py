@@ -59,9 +59,10 @@ SHARED_CHOICES: dict[str, tuple[Any, ...]] = {
         "max-autotune-no-cudagraphs",
     ),
 }
-TRACKERS = ("tensorboard", "wandb", "trackio")
+TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab")
 # What a key, or its value, needs one of; transformers takes `kernels` in place of FlashAttention.
 PACKAGES = {name: (name,) for name in TRACKERS} | {
+    "mlflow": ("mlflow", "mlflow-skinny"),
     "flash_attention_2": ("flash-attn", "kernels"),
     "flash_attention_3": ("flash-attn-3", "kernels"),
     "flash_attention_4": ("flash-attn-4", "kernels"),

@@ -1,4 +1,4 @@
-"""What a run tells W&B and trackio, offline, under which names; and its completions on file."""
+"""What a run tells the trackers, offline, under which names; and its completions on file."""
 
 import contextlib
 import importlib
@@ -13,7 +13,12 @@ from pipeline import manifest
 from stages import run_folder
 from tests.integration.stages.test_secrets import SECRET, files_with_it
 
-for name in ("wandb", "trackio"):  # before a stage of another test hides them from this process
+for name in (
+    "wandb",
+    "trackio",
+    "mlflow",
+    "swanlab",
+):  # before a stage of another test hides them from this process
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
 
@@ -49,26 +54,70 @@ def read_wandb(folder):
     return found
 
 
+def read_mlflow(folder):
+    import mlflow
+
+    (experiment,) = (one for one in mlflow.search_experiments() if one.name != "Default")
+    (run,) = mlflow.search_runs([experiment.experiment_id], output_format="list")
+    names = {key: f"train/{key}" for key in run.data.metrics} | {"reward": "rollout/rewards"}
+    return experiment.name, run.info.run_name, {names[key] for key in run.data.metrics}
+
+
+def read_swanlab(folder):
+    import swanlab
+
+    run = swanlab.get_run()
+    found = run.public.project_name, run.config["run_name"], {*swanlab.logged}
+    swanlab.finish()
+    assert [path for path in (folder / "swanlog").rglob("*") if path.is_file()]
+    return found
+
+
 def read_trackio(folder):
     (path,) = (folder / "trackio").glob("*.db")
     with sqlite3.connect(path) as file:
         rows = file.execute("select run_name, metrics from metrics").fetchall()
+        ((config,),) = file.execute("select config from configs").fetchall()
+    assert json.loads(config)["_Group"] == "of a sweep"
     return path.stem, rows[0][0], {key for _, metrics in rows for key in json.loads(metrics)}
 
 
-@pytest.mark.parametrize("tracker", ["wandb", "trackio"])
+READERS = {
+    "wandb": read_wandb,
+    "trackio": read_trackio,
+    "mlflow": read_mlflow,
+    "swanlab": read_swanlab,
+}
+
+
+@pytest.mark.parametrize("tracker", READERS)
 def test_a_tracked_run(run_stage, offline, tracker, monkeypatch, capsys):
-    pytest.importorskip(tracker, reason="the extra of this name has it")
+    module = pytest.importorskip(tracker, reason=f"{tracker} is not installed")
+    monkeypatch.chdir(offline)
+    if tracker == "mlflow":
+        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        module.set_tracking_uri(f"file://{offline}/mlflow")
+    if tracker == "swanlab":
+        monkeypatch.setenv("SWANLAB_MODE", "offline")
+        monkeypatch.setenv("SWANLAB_LOG_DIR", str(offline / "swanlog"))
+        told, log = set(), module.log
+        monkeypatch.setattr(module, "logged", told, raising=False)
+        monkeypatch.setattr(
+            module, "log", lambda data, **how: (told.update(data), log(data, **how))
+        )
     if tracker == "trackio":
+        monkeypatch.setenv("WANDB_RUN_GROUP", "of a sweep")
         for module in ("utils", "sqlite_storage"):
             monkeypatch.setattr(f"trackio.{module}.TRACKIO_DIR", offline / "trackio")
     keys = {"report_to": [tracker], "project": "mine", "beta": 0.04}
     folder = run_stage("grpo", **keys, **COMPLETIONS)
-    project, name, logged = (read_wandb if tracker == "wandb" else read_trackio)(offline)
+    project, name, logged = READERS[tracker](offline)
     assert (project, name) == ("mine", run_folder.read_run(folder)["run_name"])
-    assert logged >= CURVES | {"completions"}
+    tables = {"completions"} if tracker in ("wandb", "trackio") else set()  # TRL's, for these two
+    assert logged >= CURVES | tables
     out = capsys.readouterr().out.replace("[INFO] Running in WANDB offline mode\n", "")
-    assert all(line.startswith("grpo: ") for line in out.splitlines())
+    lines = [line for line in out.splitlines() if "swanlab" not in line]
+    assert all(line.startswith("grpo: ") for line in lines)
     assert files_with_it(offline) == []
 
 

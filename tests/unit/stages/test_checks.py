@@ -162,7 +162,7 @@ def check_all(settings):
         ({"log_completions": True, "log_completions_hub_repo": "a/b"}, "log_completions_hub_repo"),
         *((SEQUENCE | {"loss_type": loss}, None) for loss in ("grpo", "luspo", "sapo")),
         *(({"report_to": to}, None) for to in ("none", ["none"], "wandb", ["trackio", "wandb"])),
-        *(({"report_to": to}, "report_to") for to in ("all", "mlflow", ["none", "wandb"], None)),
+        *(({"report_to": to}, "report_to") for to in ("all", "comet_ml", ["none", "wandb"], None)),
         ({"seed": -1}, "seed"),
         ({"resume_from_checkpoint": "none/here"}, "resume_from_checkpoint"),
         (ROUNDED, None),
