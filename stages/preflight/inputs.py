@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,6 +13,7 @@ from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, 
 from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.keys import flags as key_flags
+from pipeline.keys import split
 from pipeline.settings import (
     UNSET,
     Settings,
@@ -179,8 +180,13 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     suffix = f"-{Path(args.overlay).stem}" if args.overlay else ""
     run = args.run or f"runs/{folder.resolve().name}{suffix}"
     accelerate = read_launch(args.accelerate, args.gpus)
-    recipe = Recipe(args, run, accelerate, find_engine(accelerate, args.gpus))
     found = []
+    try:
+        split(args.keys, args.recipe)
+    except UserError as error:  # once, and not for each file
+        found.append(from_error("KEYS", error))
+        args = replace(args, keys=[])
+    recipe = Recipe(args, run, accelerate, find_engine(accelerate, args.gpus))
     for path in sorted(folder.glob("*.yaml")):
         try:
             if path.stem.startswith("data-"):  # which a sweep may name

@@ -1,5 +1,6 @@
 """The wheel in environments of its own: modules, commands, recipes, examples, ends of ranges."""
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -91,20 +92,28 @@ def run(command):
 
 @pytest.fixture(scope="module", params=["lowest", "highest"])
 def project(request, wheel, tmp_path_factory):
-    """Another project's environment: one end of the ranges, all else from this environment."""
+    """Another project's environment: one end of the ranges, all else from this environment.
+
+    The highest torch comes with CUDA's libraries: gigabytes.
+    """
     folder = tmp_path_factory.mktemp(request.param)
     venv.create(folder / "venv", with_pip=False)
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    ranges = [
-        one for one in config["project"]["dependencies"] if ">=" in one and "torch" not in one
-    ]
-    if request.param == "lowest":
+    ranges = [one for one in config["project"]["dependencies"] if ">=" in one]
+    (torch,) = (one for one in ranges if re.match(r"torch\W", one))
+    ranges.remove(torch)
+    install = [*PIP, "--python", str(folder / "venv"), "install"]
+    if request.param == "lowest":  # torch's is that of this environment
         ranges = [re.match(r"[^,]+", one)[0].replace(">=", "==") for one in ranges]
-    install = [*PIP, "--python", str(folder / "venv"), "install", "--no-deps", *ranges, str(wheel)]
-    done = subprocess.run(install, env=ENV, capture_output=True, text=True, check=False)
-    if done.returncode and "No matching distribution" in done.stderr:
-        pytest.skip(f"no package index: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
+        assert importlib.metadata.version("torch").startswith(re.search(r">=([\d.]+)", torch)[1])
+        wanted = []
+    else:
+        wanted = [[*install, torch]]
+    for words in (*wanted, [*install, "--no-deps", *ranges, str(wheel)]):
+        done = subprocess.run(words, env=ENV, capture_output=True, text=True, check=False)
+        if done.returncode and "No matching distribution" in done.stderr:
+            pytest.skip(f"no package index: {done.stderr.strip().splitlines()[-1]}")
+        assert done.returncode == 0, done.stderr
     # A path alone: the editable install's own .pth, which names the clone, is not read.
     (place,) = (folder / "venv/lib").glob("python3*/site-packages")
     (place / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -128,6 +137,13 @@ def test_the_examples_run_at_both_ends_of_the_ranges(project):
         done = call("python", ROOT / f"examples/{name}.py", *given)
         assert done.returncode == 0, done.stderr
         assert [part for part in parts if part not in done.stdout] == [], done.stdout
+
+
+def test_the_private_names_of_trl_are_there_at_both_ends_of_the_ranges(project):
+    call, _ = project
+    words = ["-q", "-p", "no:cacheprovider", ROOT / "tests/integration/trainer/test_trl_names.py"]
+    done = call("python", "-m", "pytest", "--rootdir", ROOT, *words)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 
 def test_the_command_finds_the_recipes_of_the_wheel(project):

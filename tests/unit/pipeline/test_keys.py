@@ -92,6 +92,13 @@ def test_each_reader_gives_them_to_the_stage(tmp_path):
     assert given == ["0.8", "0.5"]  # what is varied comes last, and counts
 
 
+def test_preflight_says_once_what_is_wrong_and_reads_the_files_all_the_same():
+    args = PreflightArguments(recipe=TOY, keys=["grpo.top_q=1"])
+    recipe, found = read_recipe(args)
+    (error,) = [one for one in found if one.level == "error"]
+    assert error.topic == "KEYS" and "top_q" in error.text and "grpo" in recipe.parsed
+
+
 def test_a_finished_stage_is_looked_at_again_with_other_keys(tmp_path, monkeypatch):
     """Without KEYS its own keys do not count, as with ARGS."""
     folder = tmp_path / "run/sft"
