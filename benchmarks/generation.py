@@ -153,7 +153,7 @@ def measure_all(args: BenchArguments) -> tuple[dict[str, list[Turn]], str, int]:
 
 
 def ratio(turns: dict[str, list[Turn]]) -> Interval:
-    """CPU seconds a token, transformers' over ours: geometric mean and 95 % interval."""
+    """Seconds a token, transformers' over ours: geometric mean and 95 % interval."""
     pairs = zip(turns["transformers"], turns["ours"], strict=True)
     return ratio_interval([one.per_token / other.per_token for one, other in pairs])
 
@@ -171,11 +171,12 @@ def main() -> None:
         total = [sum(getattr(one, key) for one in turns[name]) for key in ("user", "system")]
         num_tokens = sum(one.num_tokens for one in turns[name])
         num_rows = args.num_turns * args.num_prompts * args.num_rollouts
+        share = {} if is_gpu else {"of it system": f"{total[1] / sum(total):.0%}"}
         rows.append(
             {
                 "generation": name,
                 f"{unit} a batch": f"{sum(total) / args.num_turns:.1f}",
-                "of it system": f"{total[1] / sum(total):.0%}",
+                **share,
                 f"tokens a {unit}": f"{num_tokens / sum(total):.1f}",
                 "tokens a completion": f"{num_tokens / num_rows:.1f}",
             }
@@ -184,8 +185,9 @@ def main() -> None:
     how = (
         f"{args.num_prompts} prompts x {args.num_rollouts} completions of up to "
         f"{args.max_new_tokens} tokens, prompts of up to {width}; {args.num_turns} turns, "
-        f"{args.num_threads} threads, {args.dtype}. "
-        + (f"{torch.cuda.get_device_name()}." if is_gpu else "CPU time is that of the process.")
+        f"{args.dtype}, "
+        + (torch.cuda.get_device_name() if is_gpu else f"{args.num_threads} threads")
+        + (". Time is the wall's." if is_gpu else ". CPU time is that of the process.")
     )
     note = (
         f"transformers' {time_is} a token is {show_interval(speed)} times ours "

@@ -5,9 +5,9 @@
     make gpu-check CPU_STANDIN=1    every line of it at tiny shape on this CPU
 
 The checks are those of gpu_check.yaml. Each is processes of its own with a log, a time limit and a
-record. What has passed is not repeated, unless its command, the device, a version or a file of the
-project that it reads has changed. What misses a package or a GPU is skipped, and says so. A check
-is started only if its whole time limit is left.
+record. A check is not repeated, unless its command, the device, a version or a file of the project
+that it reads has changed; one that failed is, if `--checks` names it. What misses a package or a
+GPU is skipped, and says so. On a GPU a check is started only if its whole time limit is left.
 """
 
 import ast
@@ -58,6 +58,7 @@ class Check:
     read: str = ""
     like: str = ""
     num_gpus: int = 1
+    also: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ class Host:
 
 
 @cache
-def imported(file: Path) -> list[Path]:
-    """The project's files that a Python file imports, anywhere in it, or names beside itself."""
+def read_by(file: Path) -> list[Path]:
+    """Of the project: what a Python file imports anywhere, and files beside it that it names."""
     names, texts = [], [file.with_suffix(".yaml").name]
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -112,27 +113,30 @@ def imported(file: Path) -> list[Path]:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             texts.append(node.value)
-    beside = [path for path in file.parent.iterdir() if path.name in texts]
-    return [*filter(None, map(module_file, names)), *beside]
+    beside = [path for path in file.parent.iterdir() if path.name in texts and path.is_file()]
+    return [*(path for name in names for path in module_files(name)), *beside]
 
 
-def module_file(name: str) -> Path | None:
-    """The file of a module of this project, if it is one."""
-    path = ROOT.joinpath(*name.split("."))
-    files = (path.with_suffix(".py"), path / "__main__.py", path / "__init__.py")
-    return next((file for file in files if file.is_file()), None)
+def module_files(name: str) -> list[Path]:
+    """The file of a module of this project and those of its packages; none for another name."""
+    parts = name.split(".")
+    packages = [ROOT.joinpath(*parts[: end + 1], "__init__.py") for end in range(len(parts))]
+    files = [ROOT.joinpath(*parts).with_suffix(".py"), *packages]
+    return [file for file in files if file.is_file()]
 
 
-def find_sources(commands: list[list[str]]) -> set[Path]:
-    """The project's files that some commands read: modules, what they import, configs."""
+def find_sources(commands: list[list[str]], also: list[str]) -> set[Path]:
+    """The project's files that some commands read: modules, what they import, configs, `also`."""
     words = {word for command in commands for word in command}
-    left = [file for file in (module_file(word) or ROOT / word for word in words) if file.is_file()]
+    named = [ROOT / word for word in words] + [path for one in also for path in ROOT.glob(one)]
+    left = [path for path in named if path.is_file()]
+    left += [path for word in words for path in module_files(word)]
     found: set[Path] = set()
     while left:
         file = left.pop()
         if file.is_relative_to(ROOT) and file not in found:
             found.add(file)
-            left += imported(file) if file.suffix == ".py" else []
+            left += read_by(file) if file.suffix == ".py" else []
     return found
 
 
@@ -165,6 +169,8 @@ def read_scores(folder: Path) -> str:
     """What an evaluation generated, and how fast, with the start of its engine."""
     shape = {"num_completions": int, "num_tokens": int, "wall_time_s": float}
     found = json_files.read(folder / "eval/base/scores.json", shape, "see the log")
+    if not found["num_completions"]:
+        raise ValueError("no completion was scored")
     speed = found["num_tokens"] / found["wall_time_s"]
     return f"{found['num_completions']:,} completions, {speed:,.0f} tokens/s"
 
@@ -208,24 +214,44 @@ def start(words: list[str], log: Any, seconds: float) -> str:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def key_of(host: Host, commands: list[list[str]]) -> dict[str, Any]:
-    """What a check's result depends on."""
-    found = {"commands": commands, "device": host.device, "versions": manifest.versions()}
-    return found | {"sources": manifest.hash_code(*find_sources(commands))}
+@dataclass(frozen=True)
+class Task:
+    """A check on this host: its commands and what its result depends on."""
+
+    check: Check
+    commands: list[list[str]]
+    key: dict[str, Any]
 
 
-def read_passed(check: Check, host: Host, commands: list[list[str]], run: Path) -> Any:
-    """The record of a check that has passed and depends on nothing that changed since, or None."""
-    record = run / f"{check.name}.json"
+def prepare(check: Check, others: dict[str, Check], host: Host, texts: Any, run: Path) -> Task:
+    """Fill in a check. It depends on the data and model of `base`, and on the run of its `like`."""
+    needed = [others[name] for name in ("base", check.like) if name and name != check.name]
+    commands = {one.name: host.commands(one, texts, run) for one in (check, *needed)}
+    also = [path for one in (check, *needed) for path in one.also]
+    every = [words for lines in commands.values() for words in lines]
+    packages = tuple(name.replace("_", "-") for name in check.needs)
+    key = {
+        "commands": every,
+        "device": host.device,
+        "versions": manifest.versions() | manifest.versions(packages),
+        "sources": manifest.hash_code(*find_sources(every, also)),
+        "judged": [check.read, check.like, NEAR[host.is_standin], LIMIT],
+    }
+    return Task(check, commands[check.name], key)
+
+
+def read_record(task: Task, run: Path) -> Any:
+    """The record of an earlier run, if nothing that it depends on has changed since; or None."""
+    record = run / f"{task.check.name}.json"
     if not record.is_file():
         return None
     found = json_files.read(record, {"key": object, "result": object}, f"remove {record}")
-    is_same = found["key"] == key_of(host, commands) and found["result"] == PASSED
-    return found if is_same else None
+    return found if found["key"] == task.key else None
 
 
-def run_check(check: Check, host: Host, commands: list[list[str]], run: Path, limit: float) -> Any:
+def run_check(task: Task, host: Host, run: Path, limit: float) -> Any:
     """Run a check; returns its record."""
+    check, commands = task.check, task.commands
     out, record, begin = run / check.name, run / f"{check.name}.json", time.monotonic()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -243,13 +269,41 @@ def run_check(check: Check, host: Host, commands: list[list[str]], run: Path, li
             figure = READERS[reader](out)
             if check.like:
                 figure += compare(out, run / check.like, NEAR[host.is_standin])
-        except (ValueError, OSError, KeyError) as error:
+        except (ValueError, OSError, KeyError, ArithmeticError) as error:
             fault = figure = " ".join(str(error).split())
     taken = round(time.monotonic() - begin, 1)
     found = {"result": FAILED if fault else PASSED, "seconds": taken, "figure": figure}
-    found["key"] = key_of(host, commands)
+    found["key"] = task.key
     manifest.write_json(record, found)
     return found
+
+
+def foresee(task: Task, host: Host) -> dict[str, Any]:
+    """Whether a check would run here, what it needs and how long it may take."""
+    check, why = task.check, host.why_not(task.check, task.commands)
+    figure = f"needs {', '.join(('torch', *check.needs))}; {check.seconds} s at most"
+    if why:
+        return {"result": SKIPPED, "seconds": 0.0, "figure": f"{why}; {figure}"}
+    return {"result": "would run", "seconds": 0.0, "figure": figure}
+
+
+def do(task: Task, host: Host, run: Path, end: float, is_named: bool = False) -> dict[str, Any]:
+    """What a check gives in a piece: why it is not run, its earlier record, or a new one.
+
+    Args:
+        end: of the piece, by the monotonic clock; stand-ins have none.
+        is_named: whether the user asks for it, so that it runs again where it failed.
+    """
+    left, earlier = end - time.monotonic(), read_record(task, run)
+    limit = STANDIN_SECONDS if host.is_standin else task.check.seconds
+    if why := host.why_not(task.check, task.commands):
+        return {"result": SKIPPED, "seconds": 0.0, "figure": why}
+    if earlier and not (is_named and earlier["result"] == FAILED):
+        return earlier
+    if left < limit and not host.is_standin:
+        figure = f"it may take {limit} s, and {max(0, left):.0f} s are left"
+        return {"result": NOT_RUN, "seconds": 0.0, "figure": figure}
+    return run_check(task, host, run, limit)
 
 
 @dataclass
@@ -260,8 +314,10 @@ class CheckArguments:
     run: str = field(default="runs/gpu-check", metadata={"help": "folder of logs and records"})
     dry: bool = field(default=False, metadata={"help": "say what would run here, and why not"})
     cpu_standin: bool = field(default=False, metadata={"help": "at tiny shape on this CPU"})
-    checks: list[str] = field(default_factory=list, metadata={"help": "these alone; else all"})
-    minutes: int = field(default=8, metadata={"help": "of this piece; what is left comes later"})
+    checks: list[str] = field(
+        default_factory=list, metadata={"help": "these alone, again where one failed; else all"}
+    )
+    minutes: int = field(default=8, metadata={"help": "of this piece, on a GPU"})
 
 
 def main() -> None:
@@ -280,28 +336,20 @@ def main() -> None:
     if not (torch.cuda.device_count() or args.dry or args.cpu_standin):
         raise UserError(f"{device}; --dry lists the checks, --cpu_standin runs them at tiny shape")
     host = Host(torch.cuda.device_count(), args.cpu_standin, device)
+    if 60 * args.minutes < min(one.seconds for one in checks):
+        raise UserError(f"minutes: no check is that short (got {args.minutes}); leave it out")
     run, end = Path(args.run), time.monotonic() + 60 * args.minutes
+    others = {one.name: one for one in checks}
     rows, figures, tables = [], [], []
     for check in checks:
         if args.checks and check.name not in wanted:
             continue
-        commands, left = host.commands(check, known["texts"], run), end - time.monotonic()
-        limit = STANDIN_SECONDS if args.cpu_standin else check.seconds
-        lines = [" ".join(words).replace(sys.executable, "python") for words in commands]
-        why = host.why_not(check, commands)
+        task = prepare(check, others, host, known["texts"], run)
+        lines = [" ".join(words).replace(sys.executable, "python") for words in task.commands]
         if args.dry:
-            needs = f"needs {', '.join(('torch', *check.needs))}; {check.seconds} s at most"
-            figure = f"{why}; {needs}" if why else needs
-            found = {"result": SKIPPED if why else "would run", "seconds": 0.0, "figure": figure}
-        elif why:
-            found = {"result": SKIPPED, "seconds": 0.0, "figure": why}
-        elif passed := read_passed(check, host, commands, run):
-            found = passed
-        elif left < limit:
-            figure = f"it may take {limit} s, {left:.0f} s of {args.minutes} minutes are left"
-            found = {"result": NOT_RUN, "seconds": 0.0, "figure": figure}
+            found = foresee(task, host)
         else:
-            found = run_check(check, host, commands, run, limit)
+            found = do(task, host, run, end, is_named=check.name in args.checks)
         took = f", {found['seconds']:.0f} s" if found["seconds"] else ""
         told = [f"{check.name}: {found['result']}{took}: {found['figure']}"]
         if args.dry:
@@ -321,7 +369,7 @@ def main() -> None:
         how = wrap(HOW.format(device=device, run=run))
         publish(args.out, "On GPUs", how, rows, data, *tables)
         if num_left := sum(found["result"] == NOT_RUN for found in figures):
-            tell(f"{num_left} checks are left: the same command goes on with them")
+            tell(f"{num_left} checks are left; run the same command again")
         if any(found["result"] == FAILED for found in figures):
             sys.exit(1)
 

@@ -1,10 +1,11 @@
 """What `make gpu-check` starts besides stages and benchmarks.
 
-python -m benchmarks.gpu_check_runs server <model> ...    GRPO with a vLLM server of its own
+python -m benchmarks.gpu_check_runs server <module> <model> ...   GRPO with a vLLM server of its own
 python -m benchmarks.gpu_check_runs killed <module> ...   a stage, killed and started again
 python -m benchmarks.gpu_check_runs split --shape 7B ...  seconds of the parts of a GRPO step
 """
 
+import json
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ from typing import Any
 
 from benchmarks.table import publish
 from benchmarks.throughput import BenchArguments
+from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse
@@ -37,13 +39,13 @@ PARTS = {
 }
 
 
-def server(model: str, *flags: str) -> None:
+def server(module: str, model: str, *flags: str) -> None:
     """Serve a checkpoint on the second GPU while GRPO, which waits for it, trains on the first."""
     python, env = [sys.executable, "-m"], os.environ | {"VLLM_SERVER_DEV_MODE": "1"}
     serve = [*python, "vllm.entrypoints.cli.main", "serve", model, *SERVE.split()]
     engine = subprocess.Popen(serve, env=env | {"CUDA_VISIBLE_DEVICES": "1"})
     try:
-        train = [*python, "stages.grpo", *flags, "--vllm_server_port", PORT]
+        train = [*python, module, *flags, "--vllm_server_port", PORT]
         done = subprocess.run(train, env=os.environ | {"CUDA_VISIBLE_DEVICES": "0"}, check=False)
         sys.exit(done.returncode)
     finally:
@@ -52,16 +54,19 @@ def server(model: str, *flags: str) -> None:
 
 
 def killed(module: str, *flags: str) -> None:
-    """Kill a stage when its first checkpoint is there, and run it to its end."""
-    words = [sys.executable, "-m", module, *flags]
+    """Kill a stage when its first checkpoint is there, and run it to its end from there."""
+    words, env = [sys.executable, "-m", module, *flags], os.environ | {"CUDA_VISIBLE_DEVICES": "0"}
     folder = Path(flags[flags.index("--output_dir") + 1])
-    stage = subprocess.Popen(words)
+    stage = subprocess.Popen(words, env=env)
     while stage.poll() is None and not list(folder.glob("checkpoint-*/trainer_state.json")):
         time.sleep(0.05)
     stage.kill()
     if stage.wait() != -signal.SIGKILL:
         raise UserError(f"{module} ended before it could be killed")
-    sys.exit(subprocess.run(words, check=False).returncode)
+    done = subprocess.run(words, env=env, check=False)
+    if not done.returncode and not json.loads((folder / manifest.NAME).read_text())["resumed"]:
+        raise UserError(f"{module} was killed and started from scratch")
+    sys.exit(done.returncode)
 
 
 @dataclass

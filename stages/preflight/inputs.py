@@ -184,7 +184,8 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     try:
         split(args.keys, args.recipe)
     except UserError as error:  # once, and not for each file
-        found.append(from_error("KEYS", error))
+        wrong = from_error("KEYS", error)
+        found.append(replace(wrong, text=f"{wrong.text} (all else is checked without KEYS)"))
         args = replace(args, keys=[])
     recipe = Recipe(args, run, accelerate, find_engine(accelerate, args.gpus))
     for path in sorted(folder.glob("*.yaml")):

@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import trl
 from accelerate.utils import is_peft_model
 from datasets import Dataset
-from packaging.version import Version
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
@@ -183,8 +181,6 @@ class MathGRPOTrainer(GRPOTrainer):
             raise UserError("sync_ref_model: a sharded reference cannot be saved; train with DDP")
         if rollback and self.args.save_only_model:
             raise UserError(f"{rollback}: rollback needs save_only_model: false")
-        if self.update_tokens is not None and Version(trl.__version__) < Version("1.16"):
-            raise UserError(f"update_tokens: needs TRL 1.16 or newer (got {trl.__version__})")
         drops = self.dead_groups == "drop"
         if self.multi_objective_aggregation == "normalize_then_sum" and (
             drops or self._has_rounds()

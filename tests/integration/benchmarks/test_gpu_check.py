@@ -102,12 +102,11 @@ def test_the_rows_of_a_step_are_shared_out(num_gpus, n, tmp_path):
 
 def run(commands, folder, limit=60, **fields):
     words = [[sys.executable, "-c", command] for command in commands]
-    check = build(**fields)
-    passed = gpu_check.read_passed(check, host(0), words, folder)
-    return passed or gpu_check.run_check(check, host(0), words, folder, limit)
+    task = gpu_check.Task(build(**fields), words, {"commands": words})
+    return gpu_check.read_record(task, folder) or gpu_check.run_check(task, host(0), folder, limit)
 
 
-def test_what_has_passed_is_not_repeated_and_the_rest_is(tmp_path):
+def test_a_check_runs_once_whether_it_passes_or_fails(tmp_path):
     count = f"open({str(tmp_path / 'count')!r}, 'a').write('x')"
     for _ in range(2):
         assert run([count], tmp_path)["result"] == "passed"
@@ -116,39 +115,52 @@ def test_what_has_passed_is_not_repeated_and_the_rest_is(tmp_path):
     for _ in range(2):
         found = run([bad, count], tmp_path)
         assert found["result"] == "failed" and "exit code 3" in found["figure"]
-    assert (tmp_path / "count").read_text() == "xxx"  # the second command never
+    assert (tmp_path / "count").read_text() == "xx"  # the second command never
 
 
-def test_a_changed_file_repeats_the_checks_that_read_it_alone(tmp_path, monkeypatch):
-    files = {
-        "stage.py": "import json\ndef main():\n    from deep import part\n    open('rows.json')\n",
-        "deep/__init__.py": "", "deep/part.py": "", "rows.json": "[]", "stage.yaml": "",
-        "other.py": "", "recipe.yaml": "a: 1",
-    }  # fmt: skip
+FILES = {
+    "stage.py": "import json\ndef main():\n    from deep.down import part\n    open('rows.json')\n",
+    "deep/__init__.py": "", "deep/__main__.py": "", "deep/down/__init__.py": "",
+    "deep/down/part.py": "", "rows.json": "[]", "stage.yaml": "", "recipe.yaml": "a: 1",
+    "tables/a.yaml": "", "other.py": "", "base.py": "",
+}  # fmt: skip
+
+
+def test_a_changed_file_changes_what_depends_on_it_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_check, "ROOT", tmp_path)
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(text)
+    fields = {"seconds": 9, "needs": []}
+    checks = {
+        "base": gpu_check.Check("base", ["-m base"], [], **fields),
+        "one": gpu_check.Check(
+            "one", ["-m stage --config recipe.yaml"], [], also=["tables/*"], **fields
+        ),
+        "like": gpu_check.Check("like", ["-m other"], [], like="one", **fields),
+        "two": gpu_check.Check("two", ["-m other"], [], **fields),
+    }
 
-    def digest(*words):
-        gpu_check.imported.cache_clear()
-        found = gpu_check.find_sources([[sys.executable, "-m", *words]])
-        return gpu_check.manifest.hash_code(*found)
+    def keys():
+        gpu_check.read_by.cache_clear()
+        tasks = [gpu_check.prepare(one, checks, host(1), {}, tmp_path) for one in checks.values()]
+        return [task.key for task in tasks]
 
-    commands = [("stage", "--config", "recipe.yaml"), ("other",)]
-    before = [digest(*words) for words in commands]
-    for name in ("stage.py", "deep/part.py", "rows.json", "stage.yaml", "recipe.yaml"):
-        (tmp_path / name).write_text(files[name] + "\n# changed\n")
-        after = [digest(*words) for words in commands]
-        assert after[0] != before[0] and after[1] == before[1], name
+    before = keys()
+    for name in FILES:
+        (tmp_path / name).write_text(FILES[name] + "\n# changed\n")
+        after = keys()
+        changed = [check for check, a, b in zip(checks, before, after, strict=True) if a != b]
+        expected = {"base.py": [*checks], "other.py": ["like", "two"], "deep/__main__.py": []}
+        assert changed == expected.get(name, ["one", "like"]), name
         before = after
 
 
-def test_of_this_project_a_stage_depends_on_its_code_and_not_on_a_benchmark():
-    found = gpu_check.find_sources([[sys.executable, "-m", "stages.grpo"]])
+def test_a_stage_depends_on_its_code_and_on_no_benchmark_or_other_recipe():
+    found = gpu_check.find_sources([[sys.executable, "-m", "stages.grpo"]], [])
     names = {file.relative_to(gpu_check.ROOT).as_posix() for file in found}
-    assert {"stages/trainer/trainer.py", "grading/extract.py", "pipeline/manifest.py"} <= names
-    assert not any(name.startswith(("benchmarks/", "tests/")) for name in names)
+    assert {"stages/trainer/trainer.py", "grading/extract.py", "grading/__init__.py"} <= names
+    assert not any(name.startswith(("benchmarks/", "tests/", "configs/")) for name in names)
 
 
 def test_a_check_ends_with_its_time_and_leaves_no_process(tmp_path):
@@ -185,11 +197,21 @@ def test_runs_that_differ_or_learn_nothing_fail(tmp_path):
         gpu_check.read_training(log("dead", 4.0, norm=0.0))
 
 
-def test_a_check_starts_only_if_its_limit_is_left(check, tmp_path):
-    done = check("--minutes 1 --checks base", CPU_STANDIN="1")
-    assert done.returncode == 0, done.stderr
-    assert "base: not run: it may take 900 s" in done.stdout
-    assert "the same command goes on" in done.stdout
+def test_a_check_starts_only_if_its_limit_is_left(tmp_path):
+    task = gpu_check.Task(build(seconds=9), [[sys.executable, "-c", "1"]], {})
+    now = time.monotonic()
+    found = gpu_check.do(task, host(1), tmp_path, now + 8)
+    assert found["result"] == "not run" and "9 s" in found["figure"] and not [*tmp_path.iterdir()]
+    assert gpu_check.do(task, host(0, is_standin=True), tmp_path, now)["result"] == "passed"
+
+
+def test_a_failed_check_runs_again_if_it_is_named(tmp_path):
+    count = tmp_path / "count"
+    fails = f"open({str(count)!r}, 'a').write('x'); raise SystemExit(1)"
+    task = gpu_check.Task(build(), [[sys.executable, "-c", fails]], {})
+    for is_named, runs in ((False, 1), (False, 1), (True, 2)):
+        found = gpu_check.do(task, host(1), tmp_path, time.monotonic() + 60, is_named=is_named)
+        assert found["result"] == "failed" and count.read_text() == "x" * runs
 
 
 def test_no_check_is_longer_than_a_piece():
@@ -202,7 +224,7 @@ def test_no_check_is_longer_than_a_piece():
 @pytest.mark.slow
 def test_lines_run_on_a_cpu(check, tmp_path):
     checks = "evaluate grpo-killed generation-0.5B grpo-lora sft-fsdp2 sft-flash split-7B"
-    args = f"--minutes 90 --checks {checks} memory-1.5B"
+    args = f"--checks {checks} memory-1.5B"
     done = check(args, CPU_STANDIN="1")
     assert done.returncode == 0, done.stdout[-3000:]
     page = (tmp_path / "page.md").read_text()

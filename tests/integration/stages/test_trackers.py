@@ -5,11 +5,15 @@ import importlib
 import json
 import shutil
 import sqlite3
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from pipeline import manifest
+from pipeline.errors import UserError
 from stages import run_folder
 from tests.integration.stages.test_secrets import SECRET, files_with_it
 
@@ -54,25 +58,6 @@ def read_wandb(folder):
     return found
 
 
-def read_mlflow(folder):
-    import mlflow
-
-    (experiment,) = (one for one in mlflow.search_experiments() if one.name != "Default")
-    (run,) = mlflow.search_runs([experiment.experiment_id], output_format="list")
-    names = {key: f"train/{key}" for key in run.data.metrics} | {"reward": "rollout/rewards"}
-    return experiment.name, run.info.run_name, {names[key] for key in run.data.metrics}
-
-
-def read_swanlab(folder):
-    import swanlab
-
-    run = swanlab.get_run()
-    found = run.public.project_name, run.config["run_name"], {*swanlab.logged}
-    swanlab.finish()
-    assert [path for path in (folder / "swanlog").rglob("*") if path.is_file()]
-    return found
-
-
 def read_trackio(folder):
     (path,) = (folder / "trackio").glob("*.db")
     with sqlite3.connect(path) as file:
@@ -82,43 +67,100 @@ def read_trackio(folder):
     return path.stem, rows[0][0], {key for _, metrics in rows for key in json.loads(metrics)}
 
 
-READERS = {
-    "wandb": read_wandb,
-    "trackio": read_trackio,
-    "mlflow": read_mlflow,
-    "swanlab": read_swanlab,
-}
-
-
-@pytest.mark.parametrize("tracker", READERS)
+@pytest.mark.parametrize("tracker", ["wandb", "trackio"])
 def test_a_tracked_run(run_stage, offline, tracker, monkeypatch, capsys):
-    module = pytest.importorskip(tracker, reason=f"{tracker} is not installed")
-    monkeypatch.chdir(offline)
-    if tracker == "mlflow":
-        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-        module.set_tracking_uri(f"file://{offline}/mlflow")
-    if tracker == "swanlab":
-        monkeypatch.setenv("SWANLAB_MODE", "offline")
-        monkeypatch.setenv("SWANLAB_LOG_DIR", str(offline / "swanlog"))
-        told, log = set(), module.log
-        monkeypatch.setattr(module, "logged", told, raising=False)
-        monkeypatch.setattr(
-            module, "log", lambda data, **how: (told.update(data), log(data, **how))
-        )
+    module = pytest.importorskip(tracker, reason="the extra of this name has it")
     if tracker == "trackio":
         monkeypatch.setenv("WANDB_RUN_GROUP", "of a sweep")
-        for module in ("utils", "sqlite_storage"):
-            monkeypatch.setattr(f"trackio.{module}.TRACKIO_DIR", offline / "trackio")
+        monkeypatch.setattr(module, "init", module.init)  # the stage puts its own there
+        for part in ("utils", "sqlite_storage"):
+            monkeypatch.setattr(f"trackio.{part}.TRACKIO_DIR", offline / "trackio")
     keys = {"report_to": [tracker], "project": "mine", "beta": 0.04}
     folder = run_stage("grpo", **keys, **COMPLETIONS)
-    project, name, logged = READERS[tracker](offline)
+    project, name, logged = (read_wandb if tracker == "wandb" else read_trackio)(offline)
     assert (project, name) == ("mine", run_folder.read_run(folder)["run_name"])
-    tables = {"completions"} if tracker in ("wandb", "trackio") else set()  # TRL's, for these two
-    assert logged >= CURVES | tables
+    assert logged >= CURVES | {"completions"}
     out = capsys.readouterr().out.replace("[INFO] Running in WANDB offline mode\n", "")
-    lines = [line for line in out.splitlines() if "swanlab" not in line]
-    assert all(line.startswith("grpo: ") for line in lines)
+    assert all(line.startswith("grpo: ") for line in out.splitlines())
     assert files_with_it(offline) == []
+
+
+class StandIn(ModuleType):
+    """A tracker that remembers its calls; what transformers asks of it is as far as that goes."""
+
+    __version__ = "3.0.0"
+    utils = SimpleNamespace(validation=SimpleNamespace(MAX_PARAM_VAL_LENGTH=250,
+                                                       MAX_PARAMS_TAGS_PER_BATCH=100))  # fmt: skip
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.__spec__, self.calls, self.config, self.run = ModuleSpec(name, None), [], {}, None
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def call(*args, **kwargs):
+            self.calls.append((name, args, kwargs))
+            if name in ("init", "start_run"):
+                self.run = SimpleNamespace(info=SimpleNamespace(run_id="1"))
+            return self.run if name in ("active_run", "get_run") else None
+
+        return call
+
+    def given(self, name):
+        """What the calls of a name were given, by keyword or in dicts."""
+        found = {}
+        for called, args, kwargs in self.calls:
+            if called == name:
+                found |= kwargs | {key: value for one in args for key, value in one.items()}
+        return found
+
+
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path):
+    """Put a tracker that is not installed into this process."""
+
+    def call(name):
+        info = tmp_path / f"site/{name}-3.0.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 3.0.0\n")
+        monkeypatch.syspath_prepend(info.parent)
+        made = StandIn(name)
+        monkeypatch.setitem(sys.modules, name, made)
+        for variable in ("MLFLOW_EXPERIMENT_NAME", "SWANLAB_PROJECT", "WANDB_PROJECT"):
+            monkeypatch.setenv(variable, "theirs")  # the stage's to change
+        return made
+
+    return call
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "swanlab"])
+def test_a_run_told_to_a_tracker_that_is_no_package_of_ours(run_stage, stand_in, tracker):
+    made = stand_in(tracker)
+    folder = run_stage("grpo", report_to=[tracker], project="mine", beta=0.04)
+    name = run_folder.read_run(folder)["run_name"]
+    if tracker == "mlflow":
+        assert ("set_experiment", ("mine",), {}) in made.calls
+        assert made.given("start_run")["run_name"] == name
+        metrics = {key for _, _, told in made.calls for key in told.get("metrics", ())}
+        assert metrics >= {"reward", "kl", "grad_norm", "rewards/correctness_reward/mean"}
+    else:
+        init = made.given("init")
+        assert (init["project"], init["experiment_name"]) == ("mine", name)
+        assert {*made.given("log")} >= CURVES
+
+
+def test_what_a_tracker_raises_is_one_line(run_stage, stand_in):
+    made = stand_in("swanlab")
+    error = type("KeyFileError", (Exception,), {"__module__": "swanlab.error"})
+
+    def refuse(**_):
+        raise error("no key")
+
+    made.init = refuse
+    with pytest.raises(UserError, match="report_to: swanlab: no key"):
+        run_stage("grpo", report_to=["swanlab"])
 
 
 @pytest.mark.usefixtures("graded_by_chance")
