@@ -228,7 +228,7 @@ def test_lines_run_on_a_cpu(check, tmp_path):
     done = check(args, CPU_STANDIN="1")
     assert done.returncode == 0, done.stdout[-3000:]
     page = (tmp_path / "page.md").read_text()
-    names = ["base", "sft-single", "sft-fsdp2", "grpo-single", "sft-packed", "sft-flash"]
+    names = ["base", "sft-single", "sft-fsdp2", "sft-packed", "sft-flash"]
     names += ["evaluate", "grpo-killed", "grpo-lora", "generation-0.5B"]
     for name in [*names, "memory-1.5B", "split-7B"]:
         assert f"\n| {name} " in page

@@ -128,6 +128,8 @@ def stand_in(monkeypatch, tmp_path):
         monkeypatch.syspath_prepend(info.parent)
         made = StandIn(name)
         monkeypatch.setitem(sys.modules, name, made)
+        # TRL takes it as it is imported, if it is there.
+        monkeypatch.setattr(f"trl.extras.profiling.{name}", made, raising=False)
         for variable in ("MLFLOW_EXPERIMENT_NAME", "SWANLAB_PROJECT", "WANDB_PROJECT"):
             monkeypatch.setenv(variable, "theirs")  # the stage's to change
         return made
