@@ -101,18 +101,18 @@ echo "trainers: ${trainers[*]} ($gpus GPUs each), port $port; vLLM: ${servers[*]
 # one alone); when one fails the others are ended.
 step_on() {
   local list
+  told_hosts=$*
   list=$(IFS=,; echo "$*")
   step=(--nodes=$# --ntasks=$# --ntasks-per-node=1 "--nodelist=$list"
     "--cpus-per-task=${SLURM_CPUS_ON_NODE:-1}" --kill-on-bad-exit=1)
 }
 
-# on_hosts COMMAND...: a command in the step that `step_on` has described, or its text.
+# on_hosts TEXT COMMAND...: a command in the step that `step_on` has described; a dry run prints the text.
 on_hosts() {
   if [[ -n $dry_run ]]; then
-    printf '%q ' srun "${step[@]}" "$@"
-    echo
+    echo "on $told_hosts: $1"
   else
-    srun "${step[@]}" "$@"
+    srun "${step[@]}" "${@:2}"
   fi
 }
 
@@ -123,8 +123,9 @@ launch() {
   how+=" --num_processes $((num_trainers * gpus)) --main_process_ip ${trainers[0]}"
   how+=" --main_process_port $port --same_network --deepspeed_multinode_launcher standard"
   step_on "${trainers[@]}"
+  local text="python -m pipeline $1 --only --accelerate='--machine_rank <place> $how'"
   # shellcheck disable=SC2016 # expanded on the host
-  on_hosts env TRAINERS="${trainers[*]}" HOW="$how" bash -c '
+  on_hosts "$text${2:+ -- ${*:2}}" env TRAINERS="${trainers[*]}" HOW="$how" bash -c '
     rank=0
     for host in $TRAINERS; do
       [[ $host == "$SLURMD_NODENAME" ]] && break
@@ -146,7 +147,8 @@ on_first() {
     how=(--accelerate="--config_file configs/accelerate/ddp.yaml --num_processes $gpus")
   fi
   step_on "${trainers[0]}"
-  on_hosts .venv/bin/python -m pipeline "$1" --only "${how[@]}"
+  on_hosts "python -m pipeline $1 --only ${how[*]}" \
+    .venv/bin/python -m pipeline "$1" --only "${how[@]}"
 }
 
 # serve: vLLM's server in the background; on several hosts one server, held together by Ray.
@@ -171,7 +173,7 @@ serve() {
       until ray start --address "$HEAD:6379" --block; do sleep 2; done
     fi' serve "${#servers[@]}" "$RUN/sft" "${flags[@]}" $VLLM_ARGS)
   if [[ -n $dry_run ]]; then
-    on_hosts "${command[@]}"
+    on_hosts "vllm serve $RUN/sft ${flags[*]} $VLLM_ARGS"
   else
     srun "${step[@]}" "${command[@]}" &
     server=$!

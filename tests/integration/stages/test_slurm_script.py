@@ -334,8 +334,14 @@ def test_a_dry_run_prints_and_starts_nothing(job):
     for flags, hosts in ((["--dry-run"], "n1 n2"), (["--dry-run", "--nodes", "2"], "")):
         code, said, records = job.run(hosts, flags, VLLM_HOSTS="1")
         assert (code, records) == (0, []), said
-        lines = [line for line in said.splitlines() if line.startswith("srun ")]
-        assert len(lines) == 8 and "vllm serve" in said and "report --only" in lines[-1]
+        lines = [line for line in said.splitlines() if line.startswith("on ")]
+        trainer, server = ("n1", "n2") if hosts else ("host-1", "host-2")
+        stages = "data sft difficulty audit vllm grpo eval report".split()
+        assert len(lines) == len(stages)
+        for line, stage in zip(lines, stages, strict=True):
+            start = f"on {trainer}: python -m pipeline {stage} --only"
+            assert line.startswith(start if stage != "vllm" else f"on {server}: vllm serve ")
+        assert f"--vllm_server_host {server}" in lines[5]
     code, said, _ = job.run("n1", ["--dry-run", "--nodes", "none"])
     assert code == 2 and said == "error: --nodes: 'none' is no number of hosts\n"
 
