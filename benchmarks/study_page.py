@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ HOW = """\
 `make study RECIPE={recipe}` trains GRPO for {steps} steps from {starts}. Seeds: {seeds}."""
 CONTROLS = """\
 Control runs differ in their reward alone. One more run continues SFT on its own rows for {time}
-({steps} steps). Seeds of both: {seeds}."""
+({steps} steps). Both have {seeds}."""
 COLUMNS = {"never": "hardest"}  # by the names of the figures
 MEANING = """\
 Accuracy is in per cent, the mean of {n} samples at the temperature of `eval.yaml`, or greedy. ± is
@@ -172,12 +172,12 @@ def explain(figures: Figures, found: dict[str, dict[str, table.Interval]], arms:
     others = [arm for arm in arms if arm != "own"]
     if not others:
         return text
-    controls = listing(arms[others[0]])
+    controls = numbered(arms[others[0]])
     parts = [
         f"{ARMS[arm]} {table.show_interval(found[f'{ARMS[arm]} - SFT']['test'], 1, 1)}"
         for arm in others
     ]
-    return f"{text} Gains of the control runs, seeds {controls}: {'; '.join(parts)} points."
+    return f"{text} Gains of the control runs ({controls}): {'; '.join(parts)} points."
 
 
 # Curves and completions
@@ -336,7 +336,7 @@ def how(about: About, arms: dict[str, dict[int, Record]]) -> str:
     if continued:
         steps = listing(record.steps for record in continued.values())
         time = "as many steps" if about.max_steps else "as many seconds"
-        text += " " + CONTROLS.format(steps=steps, seeds=listing(continued), time=time)
+        text += " " + CONTROLS.format(steps=steps, seeds=numbered(continued), time=time)
     return table.wrap(text)
 
 
@@ -358,6 +358,11 @@ def places(starts: dict[int, Record], arms: dict[str, dict[int, Record]]) -> str
 def listing(values: Iterable[Any]) -> str:
     """`0 1 2`."""
     return " ".join(map(str, values))
+
+
+def numbered(seeds: Collection[int]) -> str:
+    """`seed 4`, or `seeds 1 2 3`."""
+    return f"seed{'s' * (len(seeds) > 1)} {listing(seeds)}"
 
 
 def gain_rows(found: dict[str, dict[str, table.Interval]]) -> list[dict[str, str]]:

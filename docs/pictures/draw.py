@@ -2,28 +2,33 @@
 
     python docs/pictures/draw.py
 
-`accuracy` is drawn from `docs/results/study.json`, which `make study` writes. `pipeline` shows the
-stages and who uses the grader. Nothing else is read, and no package beside Python is needed.
+`accuracy` is drawn from `docs/results/smollm2.json`, which `make study RECIPE=smollm2-135m` writes.
+`pipeline` shows the stages and who uses the grader. Nothing else is read, and no package beside
+Python is needed.
 """
 
 import json
+import math
 from pathlib import Path
 
 HERE = Path(__file__).parent
-STUDY = HERE.parent / "results/study.json"
+STUDY = HERE.parent / "results/smollm2.json"
 FONT = "font-family='system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif'"
 COLORS = {
     "light": {"text": "#1f2328", "soft": "#59636e", "line": "#d1d9e0", "box": "#f6f8fa",
-              "correct": "#0969da", "format": "#bc4c00", "random": "#6e7781"},
+              "correct": "#0969da", "control": "#afb8c1"},
     "dark": {"text": "#f0f6fc", "soft": "#9198a1", "line": "#3d444d", "box": "#151b23",
-             "correct": "#4493f8", "format": "#f0883e", "random": "#9198a1"},
+             "correct": "#4493f8", "control": "#59636e"},
 }  # fmt: skip
-# The arm of the study, its colour, its label, and how far the label is moved to keep clear.
-ARMS = (
-    ("own", "correct", "correctness reward", 0),
-    ("format", "format", "format-only reward", -8),
-    ("random", "random", "random reward", 10),
+# A row of the study's gains, its colour, its label.
+ROWS = (
+    ("GRPO - SFT, all seeds", "correct", "GRPO, three seeds"),
+    ("SFT continued - SFT", "control", "SFT continued"),
+    ("GRPO, format reward - SFT", "control", "GRPO, format reward"),
+    ("GRPO, random reward - SFT", "control", "GRPO, random reward"),
 )
+SMALL_PRINT = "samples, paired by problem, with the 95 % interval; grey: one run each"
+TESTS = (("test", "SVAMP, test problems"), ("transfer", "MAWPS, not trained on"))
 
 
 def text(x: float, y: float, words: str, color: str, size: int = 15, more: str = "") -> str:
@@ -41,46 +46,46 @@ def svg(width: int, height: int, title: str, parts: list[str]) -> str:
 
 
 def draw_accuracy(theme: str) -> str:
-    """Accuracy on validation problems over the steps of GRPO, for three rewards."""
-    colors, width, height = COLORS[theme], 640, 320
-    left, right, top, bottom = 48, 440, 52, 270
-    curves = json.loads(STUDY.read_text(encoding="utf-8"))["curves"]
-    curves = {name.rpartition("=")[2]: points for name, points in curves.items()}
-    low, high, last_step = 40.0, 80.0, max(step for step, *_ in curves["own"])
+    """The points that each training adds to its SFT model; GRPO's own are rounded down."""
+    colors, width, height = COLORS[theme], 640, 264
+    gains = json.loads(STUDY.read_text(encoding="utf-8"))["gains"]
+    lefts, panel, top, row = (196, 428), 176, 82, 36
+    bottom = top + row * len(ROWS)
+    ends = [gains[label][test][1:] for label, *_ in ROWS for test, _ in TESTS]
+    low = 5 * math.floor(min(0.0, *(start for start, _ in ends)) / 5)
+    high = 5 * math.ceil(max(end for _, end in ends) / 5)
 
-    def place(step: float, value: float) -> tuple[float, float]:
-        x = left + (right - left) * step / last_step
-        return round(x, 1), round(bottom - (bottom - top) * (value - low) / (high - low), 1)
+    def place(left: float, value: float) -> float:
+        return round(left + panel * (value - low) / (high - low), 1)
 
     parts = [
-        text(left - 40, 22, "Accuracy on validation problems, %", colors["text"], 17),
-        text(left - 40, 40, "mean of five seeds, with the 95 % interval", colors["soft"], 13),
+        text(8, 22, "Points added to the accuracy of the SFT model", colors["text"], 17),
+        text(8, 41, SMALL_PRINT, colors["soft"], 13),
     ]
-    for value in range(int(low), int(high) + 1, 10):
-        y = place(0, value)[1]
-        parts.append(f"<path d='M{left} {y}H{right}' stroke='{colors['line']}'/>")
-        parts.append(text(left - 8, y + 5, str(value), colors["soft"], 14, "text-anchor='end'"))
-    for step, *_ in curves["own"]:
-        x = place(step, 0)[0]
-        parts.append(text(x, bottom + 22, str(step), colors["soft"], 14, "text-anchor='middle'"))
-    middle = (left + right) / 2
-    parts.append(text(middle, bottom + 43, "GRPO steps", colors["soft"], 14,
-                      "text-anchor='middle'"))  # fmt: skip
-    for arm, key, label, shift in reversed(ARMS):
-        points = [(step, 100 * mean, 100 * half) for step, mean, half in curves[arm]]
-        upper = [place(step, mean + half) for step, mean, half in points]
-        lower = [place(step, mean - half) for step, mean, half in reversed(points)]
-        band = " ".join(f"{x},{y}" for x, y in upper + lower)
-        line = " ".join(f"{x},{y}" for x, y in (place(step, mean) for step, mean, _ in points))
-        x, y = place(points[-1][0], points[-1][1])
-        parts += [
-            f"<polygon points='{band}' fill='{colors[key]}' opacity='0.15'/>",
-            f"<polyline points='{line}' fill='none' stroke='{colors[key]}' stroke-width='3'/>",
-            f"<circle cx='{x}' cy='{y}' r='4' fill='{colors[key]}'/>",
-            text(x + 12, y + 5 + shift, f"{points[-1][1]:.0f} {label}", colors[key], 15),
-        ]
-    title = "GRPO with a correctness reward raises accuracy; with a random reward it does not"
-    return svg(width, height, title, parts)
+    for left, (test, title) in zip(lefts, TESTS, strict=True):
+        parts.append(text(left, top - 14, title, colors["text"], 14, "font-weight='600'"))
+        for value in range(low, high + 1, 5):
+            x, color = place(left, value), colors["line" if value else "soft"]
+            parts.append(f"<path d='M{x} {top - 4}V{bottom}' stroke='{color}'/>")
+            sign = f"{value:+d}" if value else "0"
+            parts.append(text(x, bottom + 19, sign, colors["soft"], 13, "text-anchor='middle'"))
+        for number, (label, key, _) in enumerate(ROWS):
+            value, *ends = gains[label][test]
+            y, zero, end = top + row * number + 6, place(left, 0), place(left, value)
+            low_x, high_x = (place(left, each) for each in ends)
+            shown = math.floor(10 * value) / 10 if key == "correct" else value  # never above
+            middle = y + 10
+            parts += [
+                f"<rect x='{min(zero, end)}' y='{y}' width='{abs(round(end - zero, 1))}' "
+                f"height='20' fill='{colors[key]}'/>",
+                f"<path d='M{low_x} {middle}H{high_x}M{low_x} {middle - 4}v8"
+                f"M{high_x} {middle - 4}v8' stroke='{colors['text']}' fill='none'/>",
+                text(max(zero, high_x) + 5, middle + 5, f"{shown:+.1f}", colors["text"], 13),
+            ]
+    for number, (_, key, words) in enumerate(ROWS):
+        color = colors["text" if key == "correct" else "soft"]
+        parts.append(text(8, top + row * number + 21, words, color, 14))
+    return svg(width, height, "What GRPO adds to the SFT model, beside its control runs", parts)
 
 
 def draw_pipeline(theme: str) -> str:

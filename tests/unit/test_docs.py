@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import math
 import re
+from statistics import fmean
 
 import pytest
 
@@ -125,6 +127,17 @@ def test_the_last_lines_of_the_demo_are_those_that_golden_compares():
             f"than sft (95 % interval {change['score.low']:.1f} to {change['score.high']:.1f}).\n"
             f"Parts: {', '.join(parts)}. Since base:"
         ) in readme
+
+
+def test_the_readme_rounds_no_gain_up():
+    found = json.loads((ROOT / "docs/results/smollm2.json").read_text(encoding="utf-8"))
+    sft, grpo = (fmean(found["figures"][name]["test"]) for name in ("SFT", "GRPO"))
+    gain = found["gains"]["GRPO - SFT, all seeds"]["test"]
+    values = [f"{math.floor(10 * value + 1e-9) / 10:.1f}" for value in (sft, grpo, *gain)]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert "from {} to {} % on SVAMP, a gain of {} points (95 % interval {} to {})".format(
+        *values
+    ) in readme  # fmt: skip
 
 
 def test_the_picture_of_the_readme_shows_the_study():

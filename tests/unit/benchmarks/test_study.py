@@ -42,7 +42,7 @@ def test_never_best_and_majority_are_those_of_the_sft_model():
     assert values["SFT continued - SFT"] == 0.0 and values["GRPO - SFT continued"] == 43.75
     text = explain(figures, found, runs)
     assert "Seeds 0 1: " in text and "from 31.2 to 81.2" in text and "gain of 50.0 [" in text
-    assert "control runs, seeds 1: " in text and "SFT continued 0.0 [" in text
+    assert "control runs (seed 1): " in text and "SFT continued 0.0 [" in text
 
 
 def test_control_runs_may_have_a_seed_of_their_own():
@@ -53,7 +53,7 @@ def test_control_runs_may_have_a_seed_of_their_own():
     assert figures["SFT"]["test"] == [0.0] and figures["GRPO, random reward"]["test"] == [0.0]
     assert found["GRPO, random reward - SFT"]["test"][0] == -50.0
     assert "GRPO - GRPO, random reward" not in found
-    assert "control runs, seeds 7: GRPO, random reward -50.0 [" in explain(figures, found, runs)
+    assert "control runs (seed 7): GRPO, random reward -50.0 [" in explain(figures, found, runs)
     args = study.StudyArguments(
         grpo_config="a", recipe_run="b", seeds=[1, 2], control_seeds=[7], own_starts=True
     )
@@ -154,7 +154,7 @@ def test_recorded_runs_are_not_made_again_where_their_models_are_gone(tiny_study
     assert found["figures"]["GRPO"]["test"] == [75.0, 75.0]
     assert found["gains"]["GRPO - SFT, seed 0"]["test"][0] == 50.0
     assert found["figures"]["SFT continued"]["seconds"] == [10.0]
-    assert "Seeds of both: 1." in text and "Control runs" in text
+    assert "Both have seed 1." in text and "Control runs" in text
     assert "SFT 0; SFT 1; GRPO 0; GRPO 1" in text and "commit abc, 2 CPU cores, torch 2" in text
     del arms["random"], arms["format"], arms["sft"]
     study_page.write(page, about, starts, arms)
