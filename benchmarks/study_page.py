@@ -341,17 +341,19 @@ def how(about: About, arms: dict[str, dict[int, Record]]) -> str:
 
 
 def places(starts: dict[int, Record], arms: dict[str, dict[int, Record]]) -> str:
-    """A line for each commit, machine and set of versions that made some of the runs."""
-    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    """A line for each machine and set of versions: the runs that it made, with their commits."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for arm, runs in {"start": starts, **arms}.items():
         is_shared = arm == "start" and len({*map(id, runs.values())}) < len(runs)
         for seed, record in runs.items():
             versions = " ".join(f"{name} {one}" for name, one in record.made["versions"].items())
-            made = str(record.made["commit"]), str(record.made["machine"]), versions
-            found[made].append("SFT" if is_shared else f"{ARMS.get(arm, 'SFT')} {seed}")
+            commit, *dirty = str(record.made["commit"]).split("-")
+            name = "SFT" if is_shared else f"{ARMS.get(arm, 'SFT')} {seed}"
+            said = f"{name} ({'-'.join([commit[:8], *dirty])})"
+            found[str(record.made["machine"]), versions].append(said)
     return "\n".join(
-        table.wrap(f"- {'; '.join(dict.fromkeys(names))}: commit {commit}, {machine}, {versions}.")
-        for (commit, machine, versions), names in found.items()
+        table.wrap(f"- {machine}, {versions}: {'; '.join(dict.fromkeys(names))}.")
+        for (machine, versions), names in found.items()
     )
 
 

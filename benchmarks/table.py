@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import sys
 import textwrap
@@ -76,6 +77,18 @@ def markdown(rows: Sequence[dict[str, str]]) -> str:
     lines.insert(1, ["-" * width for width in widths])
     cells = ([f"{cell:{width}}" for cell, width in zip(x, widths, strict=True)] for x in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def compact(text: str) -> str:
+    """Markdown whose tables have no space beside their bars, as pages written by hand."""
+    lines = []
+    for line in text.split("\n"):
+        if line.startswith("| "):
+            line = re.sub(r" *(?<!\\)\| *", "|", line)
+            if re.fullmatch(r"[|:-]+", line):
+                line = re.sub("-+", "---", line)
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def wrap(text: str) -> str:
@@ -157,7 +170,8 @@ def publish(
     _, mark, by_hand = earlier.partition(KEPT)
     kept = f"\n{mark}{by_hand}" if mark else ""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"# {title}\n\n{how}\n\n{text}\n\n{end}\n{kept}", encoding="utf-8")
+    page = compact(f"# {title}\n\n{how}\n\n{text}\n\n{end}\n")
+    path.write_text(page + kept, encoding="utf-8")
     figures_to = figures_to or figures_file(path)
     figures_to.parent.mkdir(parents=True, exist_ok=True)
     manifest.write_json(figures_to, manifest.finite(figures))

@@ -231,7 +231,7 @@ def test_lines_run_on_a_cpu(check, tmp_path):
     names = ["base", "sft-single", "sft-fsdp2", "sft-packed", "sft-flash"]
     names += ["evaluate", "grpo-killed", "grpo-lora", "generation-0.5B"]
     for name in [*names, "memory-1.5B", "split-7B"]:
-        assert f"\n| {name} " in page
+        assert f"\n|{name}|" in page
         record = json.loads((tmp_path / f"run/{name}.json").read_text())
         assert record["result"] == "passed" and record["seconds"] > 1
     assert page.count("\n## ") == 3 and "within" in page

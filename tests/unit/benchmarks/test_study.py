@@ -155,7 +155,7 @@ def test_recorded_runs_are_not_made_again_where_their_models_are_gone(tiny_study
     assert found["gains"]["GRPO - SFT, seed 0"]["test"][0] == 50.0
     assert found["figures"]["SFT continued"]["seconds"] == [10.0]
     assert "Both have seed 1." in text and "Control runs" in text
-    assert "SFT 0; SFT 1; GRPO 0; GRPO 1" in text and "commit abc, 2 CPU cores, torch 2" in text
+    assert "2 CPU cores, torch 2: SFT 0 (abc); SFT 1 (abc); GRPO 0 (abc); GRPO 1 (abc)" in text
     del arms["random"], arms["format"], arms["sft"]
     study_page.write(page, about, starts, arms)
     assert "Control runs" not in page.read_text()
