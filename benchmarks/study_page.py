@@ -33,8 +33,9 @@ SMOOTHED = 3  # steps on either side
 HOW = """\
 `make study RECIPE={recipe}` trains GRPO for {steps} steps from {starts}. Seeds: {seeds}."""
 CONTROLS = """\
-Control runs differ in their reward alone. One more run continues SFT on its own rows for {time}
-({steps} steps). Both have {seeds}."""
+Control runs have another reward. One more run continues SFT on its own rows for {time} ({steps}
+steps). Both have {seeds}."""
+OTHER_SFT = "SFT of the control runs"  # where GRPO's own runs start from other models
 COLUMNS = {"never": "hardest"}  # by the names of the figures
 MEANING = """\
 Accuracy is in per cent, the mean of {n} samples at the temperature of `eval.yaml`, or greedy. ± is
@@ -82,9 +83,12 @@ def compute(starts: Runs, arms: Arms) -> Figures:
     """All figures of the first table but the seconds; `starts`: the SFT model of each seed."""
     figures: Figures = {}
     first = distinct(starts, arms["own"])
+    others = [one for one in distinct(starts, starts) if all(one is not model for model in first)]
     models: dict[str, list] = {"SFT": [(start, never(start)) for start in first]}
     for arm, runs in arms.items():
         models[ARMS[arm]] = [(run, never(starts[seed])) for seed, run in runs.items()]
+        if arm == "own" and others:
+            models[OTHER_SFT] = [(start, never(start)) for start in others]
     for name, found in models.items():
         row = figures[name] = {}
         for each in found[0][0]:
@@ -95,10 +99,11 @@ def compute(starts: Runs, arms: Arms) -> Figures:
             mean({key: run["test"].sampled[key] for key in hard}) for run, hard in found
         ]
         row["tokens"] = [run["test"].num_tokens for run, _ in found]
-    for label in ("SFT, best of n", "SFT, majority of n"):
-        row = figures[label] = {}
-        for each in first[0]:
-            row[each] = [mean(choose(start[each], label)) for start in first]
+    for name, answers in (("SFT", first), (ARMS["own"], [*arms["own"].values()])):
+        for label in (f"{name}, best of n", f"{name}, majority of n"):
+            row = figures[label] = {}
+            for each in first[0]:
+                row[each] = [mean(choose(one[each], label)) for one in answers]
     return figures
 
 
@@ -321,6 +326,8 @@ def write(
 
 def seeds_of(row: str, arms: dict[str, dict[int, Record]]) -> str:
     """The seeds of a row of the first table."""
+    if row == OTHER_SFT:
+        return listing(next(runs for arm, runs in arms.items() if arm != "own"))
     return listing(next((runs for arm, runs in arms.items() if ARMS[arm] == row), arms["own"]))
 
 
@@ -336,6 +343,8 @@ def how(about: About, arms: dict[str, dict[int, Record]]) -> str:
     if continued:
         steps = listing(record.steps for record in continued.values())
         time = "as many steps" if about.max_steps else "as many seconds"
+        if not {*continued} <= {*own}:
+            time += " as GRPO's other seeds took in the median"
         text += " " + CONTROLS.format(steps=steps, seeds=numbered(continued), time=time)
     return table.wrap(text)
 

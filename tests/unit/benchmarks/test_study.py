@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import study, study_page, study_record
-from benchmarks.study_page import ARMS, compute, explain, gain, gains
+from benchmarks.study_page import ARMS, OTHER_SFT, compute, explain, gain, gains, seeds_of
 from benchmarks.study_record import Answers, Record
 from pipeline.errors import UserError
 
@@ -33,7 +33,8 @@ def test_never_best_and_majority_are_those_of_the_sft_model():
     assert figures["SFT"]["never"] == [0.0]
     assert figures["SFT, best of n"]["test"] == [50.0]
     assert figures["SFT, majority of n"]["test"] == [37.5]
-    assert figures[ARMS["own"]]["test"] == [87.5, 75.0]
+    assert figures[ARMS["own"]]["test"] == [87.5, 75.0] and OTHER_SFT not in figures
+    assert figures["GRPO, best of n"]["test"] == [100.0, 100.0]
     assert figures[ARMS["own"]]["never"] == [75.0, 50.0]  # of a and b
     found = gains(starts, runs)
     values = {label: row["test"][0] for label, row in found.items()}
@@ -51,6 +52,7 @@ def test_control_runs_may_have_a_seed_of_their_own():
     runs = {"own": {0: other}, "random": {7: one}}
     figures, found = compute({0: one, 7: other}, runs), gains({0: one, 7: other}, runs)
     assert figures["SFT"]["test"] == [0.0] and figures["GRPO, random reward"]["test"] == [0.0]
+    assert figures[OTHER_SFT]["test"] == [50.0] and seeds_of(OTHER_SFT, runs) == "7"
     assert found["GRPO, random reward - SFT"]["test"][0] == -50.0
     assert "GRPO - GRPO, random reward" not in found
     assert "control runs (seed 7): GRPO, random reward -50.0 [" in explain(figures, found, runs)
