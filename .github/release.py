@@ -26,6 +26,8 @@ def notes(tag: str) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("error: name one tag: python .github/release.py v0.2.0")
     try:
         sys.stdout.write(notes(sys.argv[1]))
     except ValueError as error:

@@ -184,10 +184,10 @@ def main() -> None:
     speed = ratio(turns)
     how = (
         f"{args.num_prompts} prompts x {args.num_rollouts} completions of up to "
-        f"{args.max_new_tokens} tokens, prompts of up to {width}; {args.num_turns} turns, "
-        f"{args.dtype}, "
-        + (torch.cuda.get_device_name() if is_gpu else f"{args.num_threads} threads")
-        + (". Time is the wall's." if is_gpu else ". CPU time is that of the process.")
+        f"{args.max_new_tokens} tokens, {args.num_turns} turns. Prompts have up to {width} tokens. "
+        f"Weights are {args.dtype}. "
+        + (f"{torch.cuda.get_device_name()}, wall time." if is_gpu else "")
+        + ("" if is_gpu else f"CPU time is that of the process, with {args.num_threads} threads.")
     )
     note = (
         f"transformers' {time_is} a token is {show_interval(speed)} times ours "

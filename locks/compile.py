@@ -20,6 +20,7 @@ EXTRAS = {
     "cpu": ("eval", "distill", "deepspeed", "dev"),
     "gpu": ("eval", "distill", "deepspeed", "dev", "vllm"),
 }
+FLAGS = ("--check", "--upgrade")
 HEAD = "# Written by `make lock`.\n"
 # Of a lock without torch: torch, and the packages of its CUDA build.
 OF_TORCH = re.compile(r"(torch|triton|cuda-\w+|nvidia-[\w-]+)==")
@@ -46,21 +47,29 @@ def compile_lock(name: str, folder: Path, flags: list[str]) -> str:
 
 
 def main(flags: list[str]) -> int:
-    """Write the locks, or compare them; returns the exit code."""
-    is_check = "--check" in flags
-    with tempfile.TemporaryDirectory() as folder:
-        for name in EXTRAS:
-            path = HERE / f"{name}.txt"
-            text = compile_lock(name, Path(folder), [one for one in flags if one != "--check"])
-            if not is_check:
-                path.write_text(text, encoding="utf-8")
-                continue
-            before = path.read_text(encoding="utf-8")
-            if text != before:
-                lines = difflib.unified_diff(before.splitlines(), text.splitlines(), n=0)
-                sys.stderr.write("\n".join([*lines][:20]) + "\n")
-                sys.stderr.write(f"error: {path} is not up to date; run `make lock`\n")
-                return 2
+    """Write the locks, both or none, or compare them; returns the exit code."""
+    if unknown := [flag for flag in flags if flag not in FLAGS]:
+        sys.stderr.write(f"error: {unknown[0]}: must be of {', '.join(FLAGS)}\n")
+        return 2
+    given = [flag for flag in flags if flag != "--check"]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            made = {
+                HERE / f"{name}.txt": compile_lock(name, Path(folder), given) for name in EXTRAS
+            }
+    except subprocess.CalledProcessError:  # uv has said why
+        sys.stderr.write("error: uv makes no lock; see its lines above\n")
+        return 2
+    for path, text in made.items():
+        if "--check" not in flags:
+            path.write_text(text, encoding="utf-8")
+            continue
+        before = path.read_text(encoding="utf-8")
+        if text != before:
+            lines = difflib.unified_diff(before.splitlines(), text.splitlines(), n=0)
+            sys.stderr.write("\n".join([*lines][:20]) + "\n")
+            sys.stderr.write(f"error: {path} is not up to date; run `make lock`\n")
+            return 2
     return 0
 
 

@@ -13,7 +13,7 @@ from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, 
 from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.keys import flags as key_flags
-from pipeline.keys import split
+from pipeline.keys import split as split_keys
 from pipeline.settings import (
     UNSET,
     Settings,
@@ -182,7 +182,7 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     accelerate = read_launch(args.accelerate, args.gpus)
     found = []
     try:
-        split(args.keys, args.recipe)
+        split_keys(args.keys, args.recipe)
     except UserError as error:  # once, and not for each file
         wrong = from_error("KEYS", error)
         found.append(replace(wrong, text=f"{wrong.text} (all else is checked without KEYS)"))

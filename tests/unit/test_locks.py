@@ -1,6 +1,7 @@
 """The locks have what pyproject.toml asks for, by hash; each environment gets its own."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from locks import compile as compile_locks
 from pipeline import venv
 
 ROOT = Path(__file__).parents[2]
@@ -104,3 +106,23 @@ def test_a_lock_for_another_platform_is_refused_in_one_line(
 
 def test_an_unknown_kind_is_refused(tmp_path):
     assert "cuda: must be one of cpu, gpu" in venv.check(str(tmp_path), "cuda")
+
+
+def test_both_locks_are_written_or_none(tmp_path, monkeypatch, capsys):
+    def make(name, _, flags):
+        if name in broken:
+            raise subprocess.CalledProcessError(1, "uv")
+        return f"{name} {flags}\n"
+
+    monkeypatch.setattr(compile_locks, "HERE", tmp_path)
+    monkeypatch.setattr(compile_locks, "compile_lock", make)
+    broken = {"gpu"}
+    for flags in ([], ["--chek"]):
+        assert compile_locks.main(flags) == 2 and not [*tmp_path.iterdir()]
+        said = capsys.readouterr().err
+        assert said.startswith("error: ") and said.count("\n") == 1
+    broken.clear()
+    assert compile_locks.main(["--upgrade"]) == 0
+    assert (tmp_path / "gpu.txt").read_text() == "gpu ['--upgrade']\n"
+    assert compile_locks.main(["--check"]) == 2  # made with other flags
+    assert "is not up to date" in capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -42,6 +44,12 @@ def test_the_section_of_the_version(notes):
 def test_what_cannot_be_released_is_refused(notes, tag, changelog, line):
     with pytest.raises(ValueError, match=line.replace(".", r"\.")):
         notes(tag, changelog)
+
+
+@pytest.mark.parametrize("given", [[], ["v1", "v2"]])
+def test_a_call_without_one_tag_is_one_line(given):
+    done = subprocess.run([sys.executable, SCRIPT, *given], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("error: name one tag")
 
 
 def test_the_changelog_begins_with_this_version():
