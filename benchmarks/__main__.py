@@ -2,7 +2,8 @@
 
 SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SEEDS, MODES
 and CPU_STANDIN of the environment are keys of the benchmarks that take them; OUT is the page.
-`study` takes RECIPE and DATA_ROOT, too; `benchmarks/study-<recipe>.yaml` has its keys.
+`study` and `bench-time` take RECIPE and DATA_ROOT, too; `benchmarks/<module>-<recipe>.yaml` has
+their keys.
 `python -m benchmarks bench-guards --help` lists the keys of a benchmark.
 """
 
@@ -48,6 +49,9 @@ BENCHMARKS = {
         "curriculum", "curriculum-levels", ("seeds", "modes"), "skewed-cpu"
     ),
     "bench-guards": Benchmark("guards", recipe="tiny-cpu"),
+    "bench-time": Benchmark(
+        "time_to_accuracy", "", ("seeds",), "smollm2-135m", "TimeArguments", takes_recipe=True
+    ),
     "bench-grader": Benchmark("grader"),
 }
 

@@ -1,9 +1,10 @@
-"""One run of the curriculum's benchmark: train to a token budget, test on the way, write figures.
+"""One GRPO run of a benchmark: train to a budget, test on the way, write figures.
 
-Started by `benchmarks.curriculum`, one process a run. Every mode trains the same recipe from the
-same checkpoint; "stock" is TRL's own `GRPOTrainer`, the others are this project's trainer. Tokens
-are counted, and groups judged, in the reward function, which sees every rollout of every mode. The
-clock stops during the tests.
+Started by `benchmarks.curriculum` and `benchmarks.time_to_accuracy`, one process a run. Every mode
+trains the same recipe from the same checkpoint; "stock" is TRL's own `GRPOTrainer`, the others are
+this project's trainer. Tokens are counted, and groups judged, in the reward function, which sees
+every rollout of every mode. The clock, seconds of this process on all cores, stops during the
+tests.
 """
 
 import json
@@ -21,22 +22,22 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl import GRPOTrainer
 
+from data_prep.sampling.generate import generate
 from data_prep.schema import read_problems
 from grading.grade import grade_rollouts
-from pipeline import manifest
+from pipeline import generation, manifest
 from pipeline.console import quiet
 from pipeline.errors import run_cli
 from pipeline.prompts import prefills_think, render_prompt
-from pipeline.settings import UNSET, parse
+from pipeline.settings import UNSET, parse, setting
 from stages import grpo as grpo_stage
 from stages import rewards, training
 from stages.arguments import GrpoArguments
 from stages.checks import check_grpo
 
-NUM_TEST_SAMPLES = 2  # completions a held-out problem
 NUM_TESTED = 500  # held-out problems of a test on the way; the last one is of all
 NUM_SCORING_SAMPLES = 4  # offline: completions a problem that the filter is made of
-BATCH_SIZE = 200  # prompts
+BATCH_SIZE = 256  # completions of a test or of scoring at a time
 
 
 @dataclass(kw_only=True)
@@ -44,9 +45,19 @@ class RunArguments(GrpoArguments):
     """Keys of one run: those of `grpo.yaml`, and these."""
 
     mode: str = field(metadata={"help": "name of the mode in the table"})
-    token_budget: int = field(metadata={"help": "train until so many tokens are generated"})
     test_file: str = field(metadata={"help": "held-out problems"})
-    num_tests: int = field(default=10, metadata={"help": "tests on the way, evenly in tokens"})
+    token_budget: int | None = field(
+        default=None,
+        metadata={"help": "train until so many tokens are generated; else max_steps ends the run"},
+    )
+    num_tests: int = setting(
+        10, "tests after the first step, evenly in the budget; 1: the last one alone; 0: none"
+    )
+    test_samples: int = setting(2, "completions a held-out problem, on the way")
+    last_samples: int = setting(2, "completions a held-out problem, at the end")
+    every_row_has_gradient: bool = setting(
+        False, "true: rows without advantage go through the backward pass, too"
+    )
 
 
 class Recorder:
@@ -75,21 +86,16 @@ def count_right(
     torch.manual_seed(seed)
     model.eval()
     texts: list[str] = []
-    for start in range(0, len(rows), BATCH_SIZE):
+    size = max(1, BATCH_SIZE // num_samples)  # problems
+    for start in range(0, len(rows), size):
         batch = tokenizer(
-            prompts[start : start + BATCH_SIZE], return_tensors="pt", padding=True,
+            prompts[start : start + size], return_tensors="pt", padding=True,
             padding_side="left", add_special_tokens=False,
         ).to(model.device)  # fmt: skip
-        with torch.inference_mode():
-            ids = model.generate(
-                **batch,
-                do_sample=True,
-                temperature=1.0,
-                top_p=1.0,
-                repetition_penalty=1.0,
-                top_k=0,  # else the checkpoint's generation_config would have its say
-                max_new_tokens=max_tokens,
-                num_return_sequences=num_samples,
+        batch = {name: part.repeat_interleave(num_samples, dim=0) for name, part in batch.items()}
+        with torch.inference_mode(), generation.only_ends(model):
+            ids = generate(
+                model, **batch, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=max_tokens
             )  # (B * num_samples, P + C)
         new = ids[:, batch["input_ids"].shape[1] :]
         texts += tokenizer.batch_decode(new, skip_special_tokens=True)
@@ -146,28 +152,43 @@ class Watch(TrainerCallback):
         self.trainer, self.recorder, self.args, self.problems = trainer, recorder, args, tests
         self.found: list[dict[str, Any]] = []
         self.steps: list[dict[str, Any]] = []
-        self.seconds = 0.0
+        self.seconds, self.generating, self.before = 0.0, 0.0, 0.0
+        self.num_due = 1  # tests, when the next one is over
+        self._time_generation()
         self.since = time.process_time()  # what comes before the first step counts too
 
-    def test(self, problems: list[dict]) -> list[float]:
+    def _time_generation(self) -> None:
+        """Count the seconds of `_generate`, the part of a step that writes the completions."""
+        inner = self.trainer._generate
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            started = time.process_time()
+            found = inner(*args, **kwargs)
+            self.generating += time.process_time() - started
+            return found
+
+        self.trainer._generate = call
+
+    def test(self, problems: list[dict], num_samples: int) -> list[float]:
         """Accuracy on each of the held-out problems; notes their mean."""
         settings = self.trainer.args
         right, _ = count_right(
             self.trainer.model,
             self.trainer.processing_class,
             problems,
-            NUM_TEST_SAMPLES,
+            num_samples,
             settings.max_completion_length,
             seed=1_000_003 * (settings.seed + 1),
         )
-        rates = [count / NUM_TEST_SAMPLES for count in right]
+        rates = [count / num_samples for count in right]
         cost = {"tokens": self.recorder.tokens, "seconds": self.seconds}
         self.found.append(cost | {"accuracy": fmean(rates[:NUM_TESTED])})
         return rates
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.seconds += time.process_time() - self.since
-        self.test(self.problems[:NUM_TESTED])
+        self.seconds = self.before = time.process_time() - self.since
+        if self.args.num_tests > 1:
+            self.test(self.problems[:NUM_TESTED], self.args.test_samples)
         self.since = time.process_time()
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -175,12 +196,16 @@ class Watch(TrainerCallback):
         recorder, budget = self.recorder, self.args.token_budget
         if recorder.groups:  # generated for; another pass over the batch has none
             self.steps.append({"groups": recorder.groups})
-        self.steps[-1] |= {"tokens": recorder.tokens, "seconds": self.seconds}
+        self.steps[-1] |= {
+            "tokens": recorder.tokens, "seconds": self.seconds, "generating": self.generating,
+        }  # fmt: skip
         recorder.groups = []
-        if recorder.tokens >= budget:
+        done = recorder.tokens / budget if budget else state.global_step / state.max_steps
+        if done >= 1:
             control.should_training_stop = True
-        elif recorder.tokens >= len(self.found) * budget / self.args.num_tests:
-            self.test(self.problems[:NUM_TESTED])
+        elif self.args.num_tests > 1 and done >= self.num_due / self.args.num_tests:
+            self.num_due += 1
+            self.test(self.problems[:NUM_TESTED], self.args.test_samples)
         self.since = time.process_time()
 
 
@@ -198,23 +223,26 @@ def main() -> None:
     name = args.reward_funcs[0]
     rewards.REWARDS[name] = recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
     tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
-    if args.mode == "stock":
-        trainer = build_stock(rows, args, grpo, model, tokenizer)
-    else:
-        problems, _, _ = grpo_stage.split(rows, args, grpo.seed, tokenizer)
-        trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
+    problems, _, _ = grpo_stage.split(rows, args, grpo.seed, tokenizer)
+    build = build_stock if args.mode == "stock" else grpo_stage.build_trainer
+    trainer = build(problems, args, grpo, model, tokenizer)
+    if args.every_row_has_gradient:
+        trainer._has_gradient = lambda: None
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
     watch = Watch(trainer, recorder, args, tests)
     trainer.add_callback(watch)
     trainer.train()
-    final = dict(zip([row["id"] for row in tests], watch.test(tests), strict=True))
+    final: dict[str, float] = {}
+    if args.num_tests:
+        rates = watch.test(tests, args.last_samples)
+        final = dict(zip([row["id"] for row in tests], rates, strict=True))
     logs = [log for log in trainer.state.log_history if "frac_reward_zero_std" in log]
     for step, log in zip(watch.steps, logs, strict=True):
         step["zero_std"] = log["frac_reward_zero_std"]
     result = {
         "mode": args.mode, "seed": grpo.seed, "scoring": scoring, "tests": watch.found,
-        "steps": watch.steps, "final": final,
+        "steps": watch.steps, "final": final, "before": watch.before, "problems": len(problems),
         "groups_per_step": grpo.generation_batch_size // grpo.num_generations,
         "num_generations": grpo.num_generations, "commit": manifest.git_commit(),
     }  # fmt: skip
