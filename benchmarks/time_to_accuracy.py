@@ -83,20 +83,29 @@ class TimeArguments:
         default_factory=lambda: [201, 202], metadata={"help": "that the parts are timed on"}
     )
     learning_rates: list[float] = field(
-        default_factory=lambda: [1e-5, 2e-5, 4e-5],
+        default_factory=lambda: [2e-5, 4e-5, 8e-5],
         metadata={"help": "to choose from, for stock and for ours"},
     )
-    stock_steps: int = setting(16, "optimizer steps of stock")
-    our_steps: int = setting(64, "optimizer steps of the other arms, about as many seconds")
-    part_steps: int = setting(4, "optimizer steps of each part")
-    num_tests: int = setting(5, "tests after the start, the last with twice the samples")
-    test_samples: int = setting(2, "completions a problem and test")
+    stock_steps: int = setting(10, "optimizer steps of stock")
+    our_steps: int = setting(40, "optimizer steps of the other arms, about as many seconds")
+    part_steps: int = setting(3, "optimizer steps of each part")
+    num_tests: int = setting(5, "tests after the start")
+    test_samples: int = setting(1, "completions a problem, of a test on the way")
+    last_samples: int = setting(4, "completions a problem, of the test at the end")
     limit: int | None = setting(None, "problems of each test, for a try")
     jobs: int = setting(2, "runs at a time, with a core each")
     max_cells: int | None = setting(None, "end after so many runs; the next start does the rest")
 
     def __post_init__(self) -> None:
-        for key in ("stock_steps", "our_steps", "part_steps", "num_tests", "test_samples", "jobs"):
+        for key in (
+            "stock_steps",
+            "our_steps",
+            "part_steps",
+            "num_tests",
+            "test_samples",
+            "last_samples",
+            "jobs",
+        ):
             if getattr(self, key) < 1:
                 raise UserError(f"{key}: {getattr(self, key)} is below 1; give at least 1")
         for key in ("seeds", "tuning_seeds", "learning_rates"):
@@ -128,6 +137,7 @@ class Benchmark:
         self.path = Path(args.cells) if args.cells else Path(args.out).with_suffix(".jsonl")
         self.start = manifest.sha256(self.recipe_run / "sft")
         self.settings = hash_settings(args)
+        self.about = table.about()  # before this benchmark's own lines change the checkout
         self.cells, self.lock = read(self.path), threading.Lock()
         self.num_left = args.max_cells
         if other := next((one for one in self.cells if one["settings"] != self.settings), None):
@@ -157,7 +167,7 @@ class Benchmark:
         """One run; its line is kept."""
         result = self.run(key)
         cell = key._asdict() | {
-            "start": self.start, "settings": self.settings, "about": table.about(),
+            "start": self.start, "settings": self.settings, "about": self.about,
             **{name: result[name] for name in result if name not in LEFT_OUT},
             "steps": {name: [step[name] for step in result["steps"]] for name in COLUMNS},
             "final": list(result["final"].values()),
@@ -185,7 +195,7 @@ class Benchmark:
                 "mode": key.arm, "test_file": test_file, "seed": key.seed,
                 "learning_rate": key.rate, "max_steps": args.steps_of(key),
                 "num_tests": num_tests, "test_samples": args.test_samples,
-                "last_samples": 2 * args.test_samples, "save_strategy": "no",
+                "last_samples": args.last_samples, "save_strategy": "no",
                 "eval_strategy": "no", "eval_on_start": False, "eval_file": "null",
                 "eval_problems": "null", "report_to": "none", "logging_steps": 1,
             }  # fmt: skip
@@ -304,7 +314,15 @@ def hash_settings(args: TimeArguments) -> str:
     said = {"grpo.yaml": manifest.hash_yaml(Path(args.grpo_config))}
     for name in ("grpo_train", "validation", "test"):
         said[name] = manifest.sha256(data / f"{name}.jsonl")
-    for key in ("stock_steps", "our_steps", "part_steps", "num_tests", "test_samples", "limit"):
+    for key in (
+        "stock_steps",
+        "our_steps",
+        "part_steps",
+        "num_tests",
+        "test_samples",
+        "last_samples",
+        "limit",
+    ):
         said[key] = str(getattr(args, key))
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
