@@ -103,10 +103,13 @@ class BenchArguments:
 def learning_curve(result: Result, axis: str) -> tuple[np.ndarray, np.ndarray]:
     """Cost and held-out accuracy at each test, the accuracies made to rise (isotonic regression).
 
-    A noisy curve crosses any level too early; its best rising fit does not favour either side.
+    A noisy curve crosses any level too early; its best rising fit does not favour either side. A
+    test weighs as much as it has samples a problem.
     """
-    cost = np.array([test[axis] for test in result["tests"]], dtype=float)
-    return cost, isotonic_regression([test["accuracy"] for test in result["tests"]]).x
+    tests = result["tests"]
+    weights = [test.get("samples", 1) for test in tests]
+    curve = isotonic_regression([test["accuracy"] for test in tests], weights=weights).x
+    return np.array([test[axis] for test in tests], dtype=float), curve
 
 
 def cost_of(result: Result, accuracy: float, axis: str) -> float:

@@ -1,16 +1,16 @@
 """Time to the same accuracy: this project's GRPO beside stock TRL, on a real model.
 
-    make bench-time-to-accuracy DATA_ROOT=...    # keys: benchmarks/time_to_accuracy.yaml
+    make bench-time                  # keys: benchmarks/time_to_accuracy-smollm2-135m.yaml
 
-All runs start from one SFT model. "stock" is TRL's own `GRPOTrainer` with TRL's own generation,
-"ours" is the recipe as it stands. Each of the two first finds its learning rate on the validation
-problems, with seeds that serve for nothing else. Then come the seeds. All arms of a seed start from
-one SFT model on one machine, and two runs go side by side with a core each. The arms between stock
-and ours tell what the curriculum is worth. A few steps with each part tell what that part is worth.
+All arms train from one SFT model. "stock" is TRL's own `GRPOTrainer` with TRL's own generation,
+"ours" is the recipe as it stands. Two more arms are ours with another curriculum, or none. Stock
+and ours each find a learning rate on the validation problems first, with seeds that serve for
+nothing else; the other arms take that of ours. Then each seed trains every arm, two runs at a time
+with a core each. Last, a few steps time each part of ours alone.
 
-A finished run is a line of the file `cells`. A benchmark that is started again does what is
-missing. On another machine the SFT model may be another. There a seed starts afresh, unless all its
-runs were done. A line has the hash of the model that its run started from (`start`).
+A finished run is a line of the file `lines`. A restart runs only what is missing there. The runs of
+a seed belong to one SFT model and one machine. On another machine a seed that is not finished
+starts afresh.
 """
 
 import hashlib
@@ -39,22 +39,26 @@ ARMS: dict[str, dict[str, Any]] = {
     "ours, offline": {"curriculum": "offline"},
 }
 PAIR = ("stock", "ours")
-# What is added to TRL's trainer one after the other: its generation, its update, its curriculum.
+# Each adds one part to those above it; "generation" brings this project's trainer with its guards.
 PARTS: dict[str, dict[str, Any]] = {
     "stock": {"curriculum": "off"},
     "generation": {"curriculum": "off", "update_tokens": "null"},
     "packed update": {"curriculum": "off", "every_row_has_gradient": True},
-    "rows without advantage left out": {"curriculum": "off"},
+    "no backward pass without advantage": {"curriculum": "off"},
     "curriculum": {},
 }
-LEFT_OUT = ("steps", "final", "mode", "commit")  # of a result: in the line in another form
+MAX_FURTHER_RATES = 3  # beyond the given ones, where the best is at an edge
 COLUMNS = ("tokens", "seconds", "generating", "zero_std", "groups")  # of a step
+STORED_OTHERWISE = ("steps", "final", "mode", "commit")  # keys of a result
 
-Cell = dict[str, Any]  # a line of the file
+Line = dict[str, Any]
 
 
-class Key(NamedTuple):
-    """What a run is: purpose ("rate", "seed" or "part"), arm, seed, learning rate."""
+class Run(NamedTuple):
+    """One run: purpose ("start", "rate", "seed" or "part"), arm or part, seed, learning rate.
+
+    "start" only tests the SFT model.
+    """
 
     purpose: str
     arm: str
@@ -69,7 +73,7 @@ class TimeArguments:
     grpo_config: str = field(metadata={"help": "the recipe's grpo.yaml"})
     recipe_run: str = field(metadata={"help": "its run: data and SFT model"})
     out: str = setting("docs/results/time-to-accuracy.md", "the page to write, with a picture")
-    cells: str | None = setting(None, "file of the finished runs; by default beside the page")
+    lines: str | None = setting(None, "file of the finished runs; by default beside the page")
     seeds: list[int] = field(
         default_factory=lambda: [11, 12, 13, 14, 15], metadata={"help": "of stock and ours"}
     )
@@ -84,213 +88,260 @@ class TimeArguments:
     )
     learning_rates: list[float] = field(
         default_factory=lambda: [2e-5, 4e-5, 8e-5],
-        metadata={"help": "to choose from, for stock and for ours"},
+        metadata={"help": "to choose from; one beyond is tried while the best is at an edge"},
     )
     stock_steps: int = setting(10, "optimizer steps of stock")
-    our_steps: int = setting(40, "optimizer steps of the other arms, about as many seconds")
+    our_steps: int = setting(40, "optimizer steps of the other arms, for about as many seconds")
     part_steps: int = setting(3, "optimizer steps of each part")
-    num_tests: int = setting(5, "tests after the start")
-    test_samples: int = setting(1, "completions a problem, of a test on the way")
-    last_samples: int = setting(4, "completions a problem, of the test at the end")
-    limit: int | None = setting(None, "problems of each test, for a try")
-    jobs: int = setting(2, "runs at a time, with a core each")
-    max_cells: int | None = setting(None, "end after so many runs; the next start does the rest")
+    stock_tests: list[int] = field(
+        default_factory=lambda: [5], metadata={"help": "steps after which stock is tested"}
+    )
+    our_tests: list[int] = field(
+        default_factory=lambda: [5, 10, 15, 25], metadata={"help": "the same of the other arms"}
+    )
+    test_samples: int = setting(2, "completions a problem, of a test on the way")
+    last_samples: int = setting(4, "completions a problem, of the tests at start and end")
+    limit: int | None = setting(None, "test on the first N problems only, for a try")
+    jobs: int = setting(2, "runs at a time, each with one core")
 
     def __post_init__(self) -> None:
-        for key in (
-            "stock_steps",
-            "our_steps",
-            "part_steps",
-            "num_tests",
-            "test_samples",
-            "last_samples",
-            "jobs",
-        ):
+        for key in ("stock_steps", "our_steps", "part_steps", "test_samples", "last_samples"):
             if getattr(self, key) < 1:
                 raise UserError(f"{key}: {getattr(self, key)} is below 1; give at least 1")
+        if self.jobs < 1:
+            raise UserError(f"jobs: {self.jobs} is below 1; give at least 1")
         for key in ("seeds", "tuning_seeds", "learning_rates"):
             values = getattr(self, key)
             if not values or len({*values}) < len(values):
                 raise UserError(f"{key}: {values} must be different, and at least one")
-        if shared := {*self.tuning_seeds} & {*self.seeds}:
-            raise UserError(
-                f"tuning_seeds: {sorted(shared)} serve for the result, too; choose others"
-            )
+        if both := {*self.tuning_seeds} & {*self.seeds}:
+            raise UserError(f"tuning_seeds: {sorted(both)} serve for the result, too; name others")
+        if others := {*(self.curriculum_seeds or [])} - {*self.seeds}:
+            raise UserError(f"curriculum_seeds: {sorted(others)} are not among seeds; add them")
 
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds of an arm."""
         some = self.curriculum_seeds
         return self.seeds if arm in PAIR or some is None else some
 
-    def steps_of(self, key: Key) -> int:
+    def steps_of(self, run: Run) -> int:
         """Optimizer steps of a run."""
-        if key.purpose == "part":
+        if run.purpose == "part":
             return self.part_steps
-        return self.stock_steps if key.arm == "stock" else self.our_steps
+        return self.stock_steps if run.arm == "stock" else self.our_steps
+
+    def tests_of(self, run: Run) -> list[int]:
+        """Steps after which a run is tested on its way."""
+        if run.purpose != "seed":
+            return []
+        return self.stock_tests if run.arm == "stock" else self.our_tests
 
 
 class Benchmark:
     """The runs: which are done, and how one is started."""
 
     def __init__(self, args: TimeArguments) -> None:
-        self.args, self.recipe_run, self.runner = args, Path(args.recipe_run), Runner(args.jobs)
-        self.path = Path(args.cells) if args.cells else Path(args.out).with_suffix(".jsonl")
-        self.start = manifest.sha256(self.recipe_run / "sft")
+        self.args, self.recipe_run = args, Path(args.recipe_run)
+        self.path = Path(args.lines) if args.lines else Path(args.out).with_suffix(".jsonl")
+        self.model = manifest.sha256(self.recipe_run / "sft")
         self.settings = hash_settings(args)
         self.about = table.about()  # before this benchmark's own lines change the checkout
-        self.cells, self.lock = read(self.path), threading.Lock()
-        self.num_left = args.max_cells
-        if other := next((one for one in self.cells if one["settings"] != self.settings), None):
+        self.lines, self.lock = read(self.path), threading.Lock()
+        if other := next((one for one in self.lines if one["settings"] != self.settings), None):
             fault = f"holds runs of other settings or data ({other['settings']})"
-            raise UserError(f"{self.path}: {fault}; give another --cells, or move it away")
+            raise UserError(f"{self.path}: {fault}; give another --lines, or move it away")
 
-    def find(self, key: Key, start: str | None = None) -> Cell | None:
-        """The line of a run; `start`: from this SFT model."""
-        for cell in self.cells:
-            if key_of(cell) == key and start in (None, cell["start"]):
-                return cell
+    # What is done
+
+    def find(self, run: Run, place: tuple[str, str] | None = None) -> Line | None:
+        """The line of a run; `place`: of this SFT model and machine."""
+        for line in self.lines:
+            if run_of(line) == run and place in (None, place_of(line)):
+                return line
         return None
 
-    def start_of(self, keys: Sequence[Key]) -> str:
-        """The SFT model of runs that belong together: one from which all are done, else ours."""
-        for cell in self.cells:
-            if all(self.find(key, cell["start"]) for key in keys):
-                return cell["start"]
-        return self.start
+    def place(self, runs: Sequence[Run]) -> tuple[str, str]:
+        """SFT model and machine of runs that belong together: where all are done, else here."""
+        for line in self.lines:
+            if all(self.find(run, place_of(line)) for run in runs):
+                return place_of(line)
+        return self.model, self.about["machine"]
 
-    def missing(self, keys: Sequence[Key]) -> list[Key]:
+    def missing(self, runs: Sequence[Run]) -> list[Run]:
         """Those of runs that belong together which are yet to be done here."""
-        start = self.start_of(keys)
-        return [key for key in keys if not self.find(key, start)]
+        place = self.place(runs)
+        return [run for run in runs if not self.find(run, place)]
 
-    def do(self, key: Key) -> None:
+    def results(self, purpose: str) -> dict[tuple[str, int], dict[str, Any]]:
+        """The results by arm and seed, of the seeds whose runs are all done."""
+        found: dict[tuple[str, int], dict[str, Any]] = {}
+        if self.missing_rate_runs():
+            return found
+        is_seed = purpose == "seed"
+        for seed in self.args.seeds if is_seed else self.args.part_seeds:
+            runs = self.seed_runs(seed) if is_seed else self.part_runs(seed)
+            place = self.place(runs)
+            start = self.find(runs[0], place) if is_seed else None
+            for run in runs[is_seed:]:
+                if line := self.find(run, place):
+                    found[run.arm, seed] = as_result(line, start)
+            if self.missing(runs):
+                found = {key: one for key, one in found.items() if key[1] != seed}
+        return found
+
+    # What is to be done
+
+    def batches(self) -> Iterator[tuple[list[Run], int]]:
+        """What is missing, in order, and how many of these runs go at a time."""
+        while runs := self.missing_rate_runs():
+            yield runs, self.args.jobs
+        for seed in self.args.seeds:
+            yield self.missing(self.seed_runs(seed)), self.args.jobs
+        for seed in self.args.part_seeds:  # alone: they are timed
+            yield self.missing(self.part_runs(seed)), 1
+
+    def rate_runs(self, arm: str, seed: int) -> list[Run]:
+        """The runs of a tuning seed with the given learning rates, which belong together."""
+        return [Run("rate", arm, seed, rate) for rate in sorted(self.args.learning_rates)]
+
+    def missing_rate_runs(self) -> list[Run]:
+        """The runs that are missing to choose the learning rates."""
+        seeds = self.args.tuning_seeds
+        runs = [
+            run for seed in seeds for arm in PAIR for run in self.missing(self.rate_runs(arm, seed))
+        ]
+        if runs:
+            return runs
+        further = [
+            Run("rate", arm, seed, rate)
+            for arm in PAIR
+            for rate in self.rates_to_try(arm)
+            for seed in seeds
+        ]
+        return [run for run in further if not self.find(run)]
+
+    def rates_to_try(self, arm: str) -> list[float]:
+        """The given learning rates, and further ones while the best is at an edge."""
+        rates = sorted(self.args.learning_rates)
+        for _ in range(MAX_FURTHER_RATES if len(rates) > 1 else 0):
+            found = self.accuracy_by_rate(arm, rates)
+            best = max(rates, key=lambda rate: found.get(rate, 0.0))
+            if len(found) < len(rates) or best in rates[1:-1]:
+                break
+            rates = [rates[0] / 2, *rates] if best == rates[0] else [*rates, rates[-1] * 2]
+        return rates
+
+    def accuracy_by_rate(self, arm: str, rates: Sequence[float]) -> dict[float, float]:
+        """Mean accuracy at the end on the validation problems, of the rates whose runs are done."""
+        found = {}
+        for rate in rates:
+            ends = []
+            for seed in self.args.tuning_seeds:
+                given = self.rate_runs(arm, seed)
+                run = Run("rate", arm, seed, rate)
+                ends.append(self.find(run, self.place(given) if run in given else None))
+            if all(ends):
+                found[rate] = fmean(fmean(line["final"]) for line in ends if line)
+        return found
+
+    def tuned(self) -> dict[str, dict[float, float]]:
+        """Accuracies by arm and learning rate."""
+        return {arm: self.accuracy_by_rate(arm, self.rates_to_try(arm)) for arm in PAIR}
+
+    def chosen_rate(self, arm: str) -> float:
+        """The learning rate of an arm: the best of stock, or of ours for all others."""
+        found = self.tuned()["stock" if arm == "stock" else "ours"]
+        return max(found, key=lambda rate: found[rate])
+
+    def seed_runs(self, seed: int) -> list[Run]:
+        """The test of the SFT model, then the arms; stock and ours start together."""
+        start = Run("start", "stock", 0, 0.0)
+        others = [arm for arm in ARMS if arm not in PAIR and seed in self.args.seeds_of(arm)]
+        turn = self.args.seeds.index(seed) % 2
+        arms = [*(PAIR[::-1] if turn else PAIR), *others]
+        return [start, *(Run("seed", arm, seed, self.chosen_rate(arm)) for arm in arms)]
+
+    def part_runs(self, seed: int) -> list[Run]:
+        """The runs that time the parts."""
+        return [Run("part", part, seed, self.chosen_rate("stock")) for part in PARTS]
+
+    # A run
+
+    def do(self, run: Run, runner: Runner) -> None:
         """One run; its line is kept."""
-        result = self.run(key)
-        cell = key._asdict() | {
-            "start": self.start, "settings": self.settings, "about": self.about,
-            **{name: result[name] for name in result if name not in LEFT_OUT},
+        result = self.train(run, runner)
+        line = run._asdict() | {
+            "model": self.model, "settings": self.settings, "about": self.about,
+            **{name: result[name] for name in result if name not in STORED_OTHERWISE},
             "steps": {name: [step[name] for step in result["steps"]] for name in COLUMNS},
             "final": list(result["final"].values()),
         }  # fmt: skip
-        cell = rounded(cell)
+        line = rounded(line)
         with self.lock:
-            self.cells.append(cell)
-            append(self.path, cell)
-        last = cell["steps"]["seconds"][-1]
-        accuracy = f"{fmean(cell['final']):.3f}, " if cell["final"] else ""
-        table.tell(f"{key.purpose} {key.arm}, {key.rate}, seed {key.seed}: {accuracy}{last:.0f} s")
+            self.lines.append(line)
+            append(self.path, line)
+        accuracy = f", {100 * fmean(line['final']):.1f} %" if line["final"] else ""
+        seconds = line["steps"]["seconds"][-1:] or [0]
+        name = f"{run.purpose} {run.arm}, {run.rate:g}, seed {run.seed}"
+        table.tell(f"{name}{accuracy}, {seconds[0]:,.0f} s")
 
-    def run(self, key: Key) -> dict[str, Any]:
-        """Train and test in a process; what it has written."""
-        args, is_part = self.args, key.purpose == "part"
-        changes = (PARTS if is_part else ARMS)[key.arm]
-        tests = "validation" if key.purpose == "rate" else "test"
-        num_tests = {"rate": 1, "part": 0}.get(key.purpose, args.num_tests)
+    def train(self, run: Run, runner: Runner) -> dict[str, Any]:
+        """Train and test in a process of its own; what it has written."""
+        args, is_part = self.args, run.purpose == "part"
+        changes = (PARTS if is_part else ARMS)[run.arm]
+        problems = "validation" if run.purpose == "rate" else "test"
+        steps = args.steps_of(run)
         with tempfile.TemporaryDirectory() as folder:
             test_file = Path(folder, "test.jsonl")
-            lines = Path(self.recipe_run, f"data/{tests}.jsonl").read_bytes().splitlines(True)
-            test_file.write_bytes(b"".join(lines[: args.limit]))
+            rows = Path(self.recipe_run, f"data/{problems}.jsonl").read_bytes().splitlines(True)
+            test_file.write_bytes(b"".join(rows[: args.limit]))
             values = changes | {
                 "config": args.grpo_config, "run_dir": args.recipe_run, "output_dir": folder,
-                "mode": key.arm, "test_file": test_file, "seed": key.seed,
-                "learning_rate": key.rate, "max_steps": args.steps_of(key),
-                "num_tests": num_tests, "test_samples": args.test_samples,
-                "last_samples": args.last_samples, "save_strategy": "no",
+                "mode": run.arm, "test_file": test_file, "seed": run.seed,
+                "learning_rate": run.rate or args.learning_rates[0], "max_steps": steps,
+                "test_samples": args.test_samples,
+                "last_samples": 0 if is_part else args.last_samples,
+                "only_test": run.purpose == "start", "num_threads": 1, "save_strategy": "no",
                 "eval_strategy": "no", "eval_on_start": False, "eval_file": "null",
                 "eval_problems": "null", "report_to": "none", "logging_steps": 1,
             }  # fmt: skip
             if changes.get("curriculum") == "offline":
                 values["pass_rates"] = f"{folder}/pass_rates.jsonl"
             flags = [part for name, value in values.items() for part in (f"--{name}", str(value))]
-            log = self.recipe_run / "time_to_accuracy" / f"{slug(key)}.log"
+            flags += ["--test_steps", *map(str, args.tests_of(run) or [steps])]
+            log = self.recipe_run / "time_to_accuracy" / f"{name_of(run)}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("w", encoding="utf-8") as file:
                 words = [sys.executable, "-m", "benchmarks.training_run", *flags]
-                code = self.runner.run(words, file)
+                code = runner.run(words, file)
             if code:
                 raise UserError(f"{log}: the run ended with exit code {code}; see its last lines")
             return json_files.read(Path(folder, "result.json"), {str: object}, f"remove {log}")
 
-    def rates(self, arm: str) -> list[float]:
-        """The learning rates to try: the given ones, and one beyond if the best is at an edge."""
-        rates = sorted(self.args.learning_rates)
-        found = self.tuned(arm, rates)
-        best = max(found, key=lambda rate: found[rate]) if len(found) == len(rates) > 1 else None
-        if best == rates[0]:
-            return [rates[0] / 2, *rates]
-        return [*rates, 2 * rates[-1]] if best == rates[-1] else rates
 
-    def tuned(self, arm: str, rates: Sequence[float]) -> dict[float, float]:
-        """Mean accuracy at the end on the validation problems, of the rates whose runs are done."""
-        found = {}
-        for rate in rates:
-            cells = [self.find(Key("rate", arm, seed, rate)) for seed in self.args.tuning_seeds]
-            if all(cells):
-                found[rate] = fmean(fmean(cell["final"]) for cell in cells if cell)
-        return found
-
-    def all_tuned(self) -> dict[str, dict[float, float]]:
-        """The accuracies of `tuned` by arm."""
-        return {arm: self.tuned(arm, self.rates(arm)) for arm in PAIR}
-
-    def tuning(self) -> list[Key]:
-        """The missing runs that find the learning rates."""
-        return [
-            key
-            for seed in self.args.tuning_seeds
-            for arm in PAIR
-            for rate in self.rates(arm)
-            if not self.find(key := Key("rate", arm, seed, rate))
-        ]
-
-    def rate(self, arm: str) -> float:
-        """The learning rate of an arm; the arms between the two have that of ours."""
-        found = self.all_tuned()["stock" if arm == "stock" else "ours"]
-        return max(found, key=lambda rate: found[rate])
-
-    def seed(self, seed: int) -> list[Key]:
-        """The runs of a seed, which start from one model; the first arm is not always the same."""
-        arms = [arm for arm in ARMS if seed in self.args.seeds_of(arm)]
-        turn = self.args.seeds.index(seed) % 2
-        return [Key("seed", arm, seed, self.rate(arm)) for arm in arms[turn:] + arms[:turn]]
-
-    def batches(self) -> Iterator[list[Key]]:
-        """What is missing, in the order of the benchmark; the runs of a batch are independent."""
-        yield self.tuning()
-        yield self.tuning()  # beyond the edge, once the others are known
-        for seed in self.args.seeds:
-            yield self.missing(self.seed(seed))
-        for seed in self.args.part_seeds:
-            yield self.missing(self.parts(seed))
-
-    def results(self, purpose: str) -> dict[tuple[str, int], dict[str, Any]]:
-        """The results by arm and seed, of the seeds whose runs from one model are all done."""
-        seeds = self.args.seeds if purpose == "seed" else self.args.part_seeds
-        found: dict[tuple[str, int], dict[str, Any]] = {}
-        if self.tuning():
-            return found
-        for seed in seeds:
-            keys = self.seed(seed) if purpose == "seed" else self.parts(seed)
-            cells = [self.find(key, self.start_of(keys)) for key in keys]
-            if all(cells):
-                found |= {(cell["arm"], seed): as_result(cell) for cell in cells if cell}
-        return found
-
-    def parts(self, seed: int) -> list[Key]:
-        """The runs that time the parts, one after the other in their order."""
-        return [Key("part", part, seed, self.rate("stock")) for part in PARTS]
+# Lines
 
 
-def as_result(cell: Cell) -> dict[str, Any]:
-    """A line as what `benchmarks.training_run` has written: its steps one by one."""
-    columns = (cell["steps"][name] for name in COLUMNS)
-    return cell | {
-        "steps": [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
-    }
+def run_of(line: Line) -> Run:
+    """What a line's run is."""
+    return Run(*(line[name] for name in Run._fields))
+
+
+def place_of(line: Line) -> tuple[str, str]:
+    """The hash of the SFT model that a line's run started from, and its machine."""
+    return line["model"], line["about"]["machine"]
+
+
+def as_result(line: Line, start: Line | None) -> dict[str, Any]:
+    """A line as what `benchmarks.training_run` has written, with the SFT model's test before."""
+    columns = (line["steps"][name] for name in COLUMNS)
+    steps = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
+    first = [one | {"seconds": line["seconds_before"]} for one in start["tests"]] if start else []
+    return line | {"steps": steps, "tests": [*first, *line["tests"]]}
 
 
 def rounded(value: Any) -> Any:
-    """JSON with numbers of at most three decimals, learning rates aside."""
+    """JSON with numbers of at most three decimals, but for the learning rate."""
     if isinstance(value, dict):
         return {name: one if name == "rate" else rounded(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -298,68 +349,61 @@ def rounded(value: Any) -> Any:
     return round(value, 3) if isinstance(value, float) else value
 
 
-def key_of(cell: Cell) -> Key:
-    """What a line's run is."""
-    return Key(*(cell[name] for name in Key._fields))
-
-
-def slug(key: Key) -> str:
+def name_of(run: Run) -> str:
     """A run's name in a file system."""
-    return "-".join(map(str, key)).replace(", ", "-").replace(" ", "-")
+    return "-".join(map(str, run)).replace(", ", "-").replace(" ", "-")
 
 
 def hash_settings(args: TimeArguments) -> str:
-    """Short hash of what decides the figures, but for the model: recipe, problems, keys."""
+    """Short hash of all that decides the figures, except the model and the code."""
     data = Path(args.recipe_run, "data")
     said = {"grpo.yaml": manifest.hash_yaml(Path(args.grpo_config))}
     for name in ("grpo_train", "validation", "test"):
         said[name] = manifest.sha256(data / f"{name}.jsonl")
     for key in (
-        "stock_steps",
-        "our_steps",
-        "part_steps",
-        "num_tests",
-        "test_samples",
-        "last_samples",
-        "limit",
-    ):
+        "stock_steps", "our_steps", "part_steps", "stock_tests", "our_tests", "test_samples",
+        "last_samples", "limit", "jobs",
+    ):  # fmt: skip
         said[key] = str(getattr(args, key))
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
-def append(path: Path, cell: Cell) -> None:
+def append(path: Path, line: Line) -> None:
     """Add a line, whole or not at all: the file is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
     with manifest.open_whole(path) as file:
-        file.write(before + json.dumps(cell) + "\n")
+        file.write(before + json.dumps(line) + "\n")
 
 
 SHAPE: json_files.Shape = {
-    "purpose": str, "arm": str, "seed": int, "rate": float, "start": str, "settings": str,
+    "purpose": str, "arm": str, "seed": int, "rate": float, "model": str, "settings": str,
     "about": {"commit": (str, None), "machine": str, "versions": {str: str}},
-    "steps": {str: [object]}, "final": [float],
-    "tests": [{"tokens": int, "seconds": float, "accuracy": float}],
-    "scoring": {"tokens": int, "seconds": float}, "before": float, "problems": int,
-    "groups_per_step": int, "num_generations": int,
+    "steps": {
+        "tokens": [int], "seconds": [float], "generating": [float], "zero_std": [float],
+        "groups": [[float]],
+    },
+    "tests": [{"tokens": int, "seconds": float, "accuracy": float, "samples": int}],
+    "final": [float], "scoring": {"tokens": int, "seconds": float}, "seconds_before": float,
+    "problems": int, "groups_per_step": int, "num_generations": int,
 }  # fmt: skip
 
 
-def read(path: Path) -> list[Cell]:
+def read(path: Path) -> list[Line]:
     """The lines of the file; none where there is no file.
 
     Raises:
         UserError: a line is damaged; names it.
     """
-    cells = []
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    for number, line in enumerate(lines, 1):
+    lines = []
+    texts = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    for number, text in enumerate(texts, 1):
         try:
-            cells.append(json_files.parse(line, SHAPE))
+            lines.append(json_files.parse(text, SHAPE))
         except ValueError as error:
             fault = f"line {number} is damaged ({error})"
             raise UserError(f"{path}: {fault}; remove it: its run is done again") from None
-    return cells
+    return lines
 
 
 def main() -> None:
@@ -367,17 +411,10 @@ def main() -> None:
     (args,) = parse(__doc__, TimeArguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the runs, too
     bench = Benchmark(args)
-    num_left = args.max_cells
-    for missing in bench.batches():
-        todo = missing[:num_left]
-        bench.runner.run_all(bench.do, [(key,) for key in todo])
-        if num_left is not None:
-            num_left -= len(todo)
-        if len(todo) < len(missing):
-            table.tell(f"{len(bench.cells)} runs are done; start again for the rest")
-            break
-    if runs := bench.results("seed"):
-        time_page.write(args, runs, bench.results("part"), bench.all_tuned(), bench.cells)
+    for missing, jobs in bench.batches():
+        runner = Runner(jobs)
+        runner.run_all(bench.do, [(run, runner) for run in missing])
+    time_page.write(args, bench)
 
 
 if __name__ == "__main__":

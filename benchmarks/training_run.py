@@ -23,8 +23,9 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl import GRPOTrainer
 
 from data_prep.sampling.generate import generate
-from data_prep.schema import read_problems
+from data_prep.schema import question_of, read_problems
 from grading.grade import grade_rollouts
+from grading.own_grader import COLUMN
 from pipeline import generation, manifest
 from pipeline.console import quiet
 from pipeline.errors import run_cli
@@ -50,11 +51,15 @@ class RunArguments(GrpoArguments):
         default=None,
         metadata={"help": "train until so many tokens are generated; else max_steps ends the run"},
     )
-    num_tests: int = setting(
-        10, "tests after the first step, evenly in the budget; 1: the last one alone; 0: none"
+    num_tests: int = setting(10, "tests on the way, evenly in the token budget")
+    test_steps: list[int] | None = field(
+        default=None,
+        metadata={"help": "optimizer steps after which it tests, instead of num_tests; 0: before"},
     )
     test_samples: int = setting(2, "completions a held-out problem, on the way")
-    last_samples: int = setting(2, "completions a held-out problem, at the end")
+    last_samples: int = setting(2, "completions a held-out problem, at the end; 0: no test there")
+    only_test: bool = setting(False, "true: the test at the end, without training")
+    num_threads: int | None = setting(None, "of torch; by default all cores")
     every_row_has_gradient: bool = setting(
         False, "true: rows without advantage go through the backward pass, too"
     )
@@ -78,9 +83,18 @@ class Recorder:
 
 
 def count_right(
-    model: Any, tokenizer: Any, rows: list[dict], num_samples: int, max_tokens: int, seed: int
+    model: Any,
+    tokenizer: Any,
+    rows: list[dict],
+    num_samples: int,
+    max_tokens: int,
+    seed: int,
+    final_number: bool,
 ) -> tuple[list[int], int]:
-    """Correct completions of each problem, and tokens generated; torch's stream is restored."""
+    """Correct completions of each problem, and tokens generated; torch's stream is restored.
+
+    `final_number`: as the recipe's key.
+    """
     prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
     state, was_training = torch.get_rng_state(), model.training
     torch.manual_seed(seed)
@@ -106,8 +120,10 @@ def count_right(
         texts,
         [row["answers"] for row in each],
         [row["answer_form"] for row in each],
+        [question_of(row) for row in each],
+        own_graders=[row.get(COLUMN) for row in each],
         think_prefilled=prefills_think(prompts[0]),
-        final_number=False,
+        final_number=final_number,
     )
     right = [grade.verdict == "right" for grade in grades]
     num_tokens = sum(map(len, tokenizer(texts)["input_ids"])) + len(texts)  # EOS
@@ -121,7 +137,7 @@ def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[s
     policy, size = policy.to(grpo.device), NUM_SCORING_SAMPLES
     started = time.process_time()
     found, num_tokens = count_right(
-        policy, tokenizer, rows, size, grpo.max_completion_length, grpo.seed
+        policy, tokenizer, rows, size, grpo.max_completion_length, grpo.seed, args.final_number
     )
     seconds = time.process_time() - started
     lines = [
@@ -135,25 +151,25 @@ def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[s
 
 def build_stock(rows: list[dict], args: RunArguments, grpo: Any, model: Any, tokenizer: Any) -> Any:
     """TRL's own trainer with the recipe's settings and rewards."""
-    columns = [{key: row[key] for key in grpo_stage.COLUMNS} for row in rows]
     think_prefilled = prefills_think(render_prompt(rows[0]["prompt"], tokenizer))
     return GRPOTrainer(
         reward_funcs=rewards.build_rewards(args, grpo, think_prefilled),
-        train_dataset=Dataset.from_list(columns),
+        train_dataset=Dataset.from_list(grpo_stage.trainer_rows(rows)),
         processing_class=tokenizer,
         **training.trainer_kwargs(model, grpo),
     )
 
 
 class Watch(TrainerCallback):
-    """Clock, tests and the end of the budget; `found` and `steps` are what a result holds."""
+    """Clock, tests and the end of the budget; `tests` and `steps` are what a result holds."""
 
-    def __init__(self, trainer: Any, recorder: Recorder, args: RunArguments, tests: list) -> None:
-        self.trainer, self.recorder, self.args, self.problems = trainer, recorder, args, tests
-        self.found: list[dict[str, Any]] = []
+    def __init__(
+        self, trainer: Any, recorder: Recorder, args: RunArguments, problems: list
+    ) -> None:
+        self.trainer, self.recorder, self.args, self.problems = trainer, recorder, args, problems
+        self.tests: list[dict[str, Any]] = []
         self.steps: list[dict[str, Any]] = []
-        self.seconds, self.generating, self.before = 0.0, 0.0, 0.0
-        self.num_due = 1  # tests, when the next one is over
+        self.seconds, self.generating, self.seconds_before = 0.0, 0.0, 0.0
         self._time_generation()
         self.since = time.process_time()  # what comes before the first step counts too
 
@@ -179,15 +195,16 @@ class Watch(TrainerCallback):
             num_samples,
             settings.max_completion_length,
             seed=1_000_003 * (settings.seed + 1),
+            final_number=self.args.final_number,
         )
         rates = [count / num_samples for count in right]
         cost = {"tokens": self.recorder.tokens, "seconds": self.seconds}
-        self.found.append(cost | {"accuracy": fmean(rates[:NUM_TESTED])})
+        self.tests.append(cost | {"accuracy": fmean(rates[:NUM_TESTED]), "samples": num_samples})
         return rates
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.seconds = self.before = time.process_time() - self.since
-        if self.args.num_tests > 1:
+        self.seconds = self.seconds_before = time.process_time() - self.since
+        if self.args.test_steps is None or 0 in self.args.test_steps:
             self.test(self.problems[:NUM_TESTED], self.args.test_samples)
         self.since = time.process_time()
 
@@ -200,11 +217,14 @@ class Watch(TrainerCallback):
             "tokens": recorder.tokens, "seconds": self.seconds, "generating": self.generating,
         }  # fmt: skip
         recorder.groups = []
-        done = recorder.tokens / budget if budget else state.global_step / state.max_steps
-        if done >= 1:
+        steps, is_due = self.args.test_steps, False
+        if budget and recorder.tokens >= budget:
             control.should_training_stop = True
-        elif self.args.num_tests > 1 and done >= self.num_due / self.args.num_tests:
-            self.num_due += 1
+        elif steps is not None:
+            is_due = state.global_step in steps and state.global_step < state.max_steps
+        elif budget:
+            is_due = recorder.tokens >= len(self.tests) * budget / self.args.num_tests
+        if is_due:
             self.test(self.problems[:NUM_TESTED], self.args.test_samples)
         self.since = time.process_time()
 
@@ -217,6 +237,8 @@ def main() -> None:
     )  # fmt: skip
     rows, tests = list(read_problems(args.train_file)), list(read_problems(args.test_file))
     quiet()
+    if args.num_threads:
+        torch.set_num_threads(args.num_threads)
     scoring = {"tokens": 0, "seconds": 0.0}
     if args.curriculum == "offline":
         scoring = score(args, grpo, model, rows)
@@ -232,17 +254,19 @@ def main() -> None:
         trainer.remove_callback(callback)
     watch = Watch(trainer, recorder, args, tests)
     trainer.add_callback(watch)
-    trainer.train()
+    if not args.only_test:
+        trainer.train()
     final: dict[str, float] = {}
-    if args.num_tests:
+    if args.last_samples:
         rates = watch.test(tests, args.last_samples)
         final = dict(zip([row["id"] for row in tests], rates, strict=True))
     logs = [log for log in trainer.state.log_history if "frac_reward_zero_std" in log]
     for step, log in zip(watch.steps, logs, strict=True):
         step["zero_std"] = log["frac_reward_zero_std"]
     result = {
-        "mode": args.mode, "seed": grpo.seed, "scoring": scoring, "tests": watch.found,
-        "steps": watch.steps, "final": final, "before": watch.before, "problems": len(problems),
+        "mode": args.mode, "seed": grpo.seed, "scoring": scoring, "tests": watch.tests,
+        "steps": watch.steps, "final": final, "problems": len(problems),
+        "seconds_before": watch.seconds_before,
         "groups_per_step": grpo.generation_batch_size // grpo.num_generations,
         "num_generations": grpo.num_generations, "commit": manifest.git_commit(),
     }  # fmt: skip

@@ -38,7 +38,7 @@ RUN_BY = {
     "tests/integration/stages/test_sweep_run.py": ("sweep", "control"),
     "tests/unit/harness/test_push.py": ("push",),
     "tests/integration/benchmarks/test_small.py": (
-        "bench", "bench-curriculum", "bench-grader", "bench-guards",
+        "bench", "bench-curriculum", "bench-grader", "bench-guards", "bench-time",
     ),
     "tests/integration/benchmarks/test_study.py": ("study",),
     "tests/integration/benchmarks/test_gpu_check.py": ("gpu-check",),

@@ -17,6 +17,10 @@ GOALS = {
     "bench": ("stock", "padded", "packed to", "ours"),
     "bench-grader": ("ours, ", "TRL", "math-verify"),
     "bench-curriculum": ("|mode|", "|---", "|stock|", "|predictive|"),
+    "bench-time": (
+        *("|arm|", "|---", "|stock|", "|ours|", "|ours, no curriculum|", "|ours, offline"),
+        *("|with|", "|and "),
+    ),
     # The first column of all tables, the later ones' headers and rules among them.
     "bench-guards": (
         "|stale-engine|",

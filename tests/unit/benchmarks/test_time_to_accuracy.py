@@ -130,7 +130,7 @@ def test_a_damaged_line_is_named(place, tmp_path):
     finish(make(), 2)
     path = tmp_path / "page.jsonl"
     path.write_text(path.read_text()[:-20] + "\n")
-    with pytest.raises(UserError, match="page.jsonl: line 2 is damaged"):
+    with pytest.raises(UserError, match=r"page\.jsonl: line 2 is damaged"):
         make()
 
 
@@ -197,6 +197,6 @@ def test_a_line_has_what_tells_runs_apart(place, tmp_path):
 
 def test_arms_change_what_they_say():
     assert ARMS["ours"] == {} and PARTS["curriculum"] == {}  # the recipe as it stands
-    assert [*PARTS][0] == "stock" and {*PAIR} <= {*ARMS}
+    assert next(iter(PARTS)) == "stock" and {*PAIR} <= {*ARMS}
     keys = Path(time_to_accuracy.__file__).with_name("time_to_accuracy-smollm2-135m.yaml")
     assert keys.is_file()
