@@ -88,7 +88,8 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
         goal = "difficulty" if recipe == "tiny-cpu" else "sft"
         if keys.is_file() and not is_small:
             own += ["--config", str(keys)]
-            if seeds := values.get("seeds", ""):  # control runs of these alone
+            seeds = values.get("seeds", "")
+            if seeds and row.module == "study":  # control runs of these alone
                 listed = map(str, read_yaml(keys).get("control_seeds") or [])
                 controls = [seed for seed in listed if seed in shlex.split(seeds)]
                 own += ["--control_seeds", *controls] if controls else ["--controls", "false"]

@@ -125,12 +125,12 @@ def cost_of(result: Result, accuracy: float, axis: str) -> float:
     return float(cost[after - 1] + share * (cost[after] - cost[after - 1]))
 
 
-def mean_curves_ratio(pairs: list[tuple[Result, Result]], axis: str = "tokens") -> table.Interval:
-    """Cost at which a mode's mean curve reaches the end of stock's, over stock's own.
+def mean_curves_ratio(pairs: list[tuple[Result, Result]]) -> table.Interval:
+    """Tokens at which a mode's mean curve reaches the end of stock's, over stock's own.
 
     Bootstrap over the pairs (mode, stock) of the seeds; infinite where it is not reached.
     """
-    curves = [[learning_curve(one, axis) for one in pair] for pair in pairs]
+    curves = [[learning_curve(one, "tokens") for one in pair] for pair in pairs]
     costs = np.linspace(0, min(cost[-1] for pair in curves for cost, _ in pair), 201)
     found = np.array([[np.interp(costs, *curve) for curve in pair] for pair in curves])  # (S, 2, C)
 
@@ -194,22 +194,18 @@ def divide(above: float, below: float) -> float:
 
 
 def compare(
-    runs: Runs,
-    mode: str,
-    with_scoring: bool = False,
-    parts: dict[str, list[str]] | None = None,
-    base: str = "stock",
+    runs: Runs, mode: str, with_scoring: bool = False, parts: dict[str, list[str]] | None = None
 ) -> dict[str, Any]:
-    """A mode against `base`, paired by seed; `with_scoring` counts what pass rates have cost.
+    """A mode against "stock", paired by seed; `with_scoring` counts what pass rates have cost.
 
     Here `tokens_ratio` is the cost at which stock's final accuracy is reached, over stock's.
     The difference in accuracy at the greatest cost that both have reached is `at_tokens`.
     The one at the end, on each of the `parts` of the held-out problems, is `at_<name>`.
     """
     pairs = [
-        (count_scoring(result) if with_scoring else result, runs[base, seed])
+        (count_scoring(result) if with_scoring else result, runs["stock", seed])
         for (name, seed), result in sorted(runs.items())
-        if name == mode and (base, seed) in runs
+        if name == mode and ("stock", seed) in runs
     ]
     singles = [(summary(mine), summary(stock)) for mine, stock in pairs]
     figures: dict[str, Any] = {"seeds": len(pairs)}
@@ -226,7 +222,7 @@ def compare(
             differences.append(accuracy_at(mine, cost, axis) - accuracy_at(stock, cost, axis))
         figures[f"{axis}_ratio"] = table.ratio_interval(ratios)
         figures[f"at_{axis}"] = table.mean_interval(differences)
-        figures[f"mean_curves_{axis}"] = mean_curves_ratio(pairs, axis)
+    figures["mean_curves_ratio"] = mean_curves_ratio(pairs)
     for name, problems in (parts or {}).items():
         differences = [
             accuracy_on(mine, problems) - accuracy_on(stock, problems) for mine, stock in pairs
@@ -259,7 +255,7 @@ def render_accuracy(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
             "mode": mode,
             "final accuracy, %": f"{100 * row['final_accuracy']:.1f}",
             "tokens needed": table.show_interval(row["tokens_ratio"]),
-            "by mean curves": table.show_interval(row["mean_curves_tokens"]),
+            "by mean curves": table.show_interval(row["mean_curves_ratio"]),
             "seconds needed": table.show_interval(row["seconds_ratio"]),
             "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
             "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),

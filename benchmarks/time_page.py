@@ -1,5 +1,7 @@
-"""The page of `benchmarks.time_to_accuracy`: the arms, what each part is worth, a picture."""
+"""The page of `benchmarks.time_to_accuracy`: the arms, what each part gains, a picture."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -8,41 +10,53 @@ from typing import Any
 import numpy as np
 
 from benchmarks import table
-from benchmarks.curriculum import compare
+from benchmarks.curriculum import accuracy_at, cost_of, count_scoring, learning_curve
 from eval.report.plots import COLORS
 
 Result = dict[str, Any]
-Runs = dict[tuple[str, int], Result]  # by arm and seed
+Results = dict[tuple[str, int], Result]  # by arm and seed
+Pairs = list[tuple[Result, Result]]  # an arm and what it is compared with, of one seed
+AXES = ("seconds", "tokens")
+COUNTED = ", cost counted"  # in the name of a row
+NO_CURRICULUM = "ours, no curriculum"
+FEWEST_SEEDS = 5  # of a bootstrap
+TITLE = "Time to the same accuracy, beside stock TRL"
 HOW = """\
-`make bench-time` trains the recipe `{recipe}` from its SFT model: "stock" is TRL's own
-`GRPOTrainer` with TRL's own generation, "ours" the recipe as it stands. Stock takes {stock_steps}
-optimizer steps, the other arms {our_steps}. Seeds {seeds}; all runs of a seed are from one SFT
-model, on one machine, two at a time with a core each. Accuracy is of {problems} held-out problems,
-in per cent, sampled at temperature 1."""
+`make bench-time` trains the recipe `{recipe}` from its SFT model. "stock" is TRL's own
+`GRPOTrainer` with TRL's own generation, "ours" is the recipe as it stands. Stock takes
+{stock_steps} optimizer steps, the other arms {our_steps}. Accuracy is of {problems} held-out
+problems, in per cent, sampled at temperature 1: {test_samples} completions a problem on the way,
+{last_samples} at start and end."""
 MEANING = """\
-- Seconds are those of the training process on its core, without the tests. Tokens are generated.
-- Zero-variance: share of groups whose rewards are all equal, mean over the steps.
-- Needed: what an arm takes to reach stock's accuracy at its end, as a share of stock's. Curves are
-  made to rise (isotonic regression). By mean curves: the same for the mean over the seeds.
+- Seconds are those of the training process on one core, with another run on the other core. Tests
+  do not count. Tokens are the generated ones.
+- Zero-variance: share of groups whose rewards are all equal, in the first {stock_steps} steps, and
+  in all.
+- Needed: what an arm takes to reach stock's accuracy at stock's end, as a share of what stock
+  takes. It is the geometric mean over the seeds. Curves are made to rise first (isotonic
+  regression). "None": not every seed reached it.
+- By mean curves: where the mean of the arm's curves reaches the mean of stock's ends.
 - At equal seconds, at equal tokens: difference to stock in points, at the greatest cost that both
   have reached.
-- Ratios and differences are paired by seed, with [95 % interval]: Student's t over the seeds, and
-  for mean curves a bootstrap over them.
-- "Cost counted": the pass rates were sampled before the first step."""
-CHOOSING = """\
-## What choosing problems gains
+- Brackets are 95 % intervals over the seeds, paired: Student's t, and for mean curves a bootstrap.
+  They hold for this model and these problems.
+- "Cost counted": the seconds and tokens of sampling the pass rates are added."""
+CURRICULA = """\
+## What the curriculum gains
 
-Beside "{base}", in points, with the learning rate of ours."""
+Difference to "{base}" in points, at equal cost. All have the learning rate of ours, which was
+tuned with `predictive`."""
 PARTS = """\
-## What each part is worth
+## What each part gains
 
-{steps} steps from the same model, seeds {seeds}. Each row adds a part to the row above it. Update:
-a step without its generation. The curriculum takes {before:.0f} s before the first step, once."""
+{steps} steps from the same model, each run alone on one core. Seeds {seeds}. Each row adds a part
+to the row above it; `generation` also brings this project's trainer with its guards. The forward
+pass of the curriculum takes {before:.0f} s before the first step, once."""
 RATES = """\
 ## Learning rates
 
-Accuracy in per cent at the end on {problems} validation problems, mean of the seeds {seeds}. The
-arms between have the rate of ours."""
+Accuracy in per cent at the end on {problems} validation problems, mean of the seeds {seeds}.
+"{curriculum}" and "ours, offline" have the rate of ours."""
 AGAIN = """\
 ## Run it again
 
@@ -50,127 +64,202 @@ AGAIN = """\
 {command}
 ```
 
-It does what {cells} lacks, where each run is a line: {counts}. A run takes up to {minutes:.0f}
-minutes of a core, tests not counted."""
-COUNTED = ", cost counted"  # in the name of a row
-BASE = "ours, no curriculum"
-TITLE = "Time to the same accuracy, beside stock TRL"
+It runs what `{lines}` does not have yet. That file has a line for each run: {counts}. A run
+takes up to {minutes:.0f} minutes of a core, tests aside."""
 
 
-def names_of(runs: Runs) -> list[str]:
-    """The arms in the order of their first run, stock before ours."""
-    found = dict.fromkeys(arm for arm, _ in runs)
-    first = [arm for arm in ("stock", "ours") if arm in found]
-    return first + [arm for arm in found if arm not in first]
+# Figures
 
 
-def of_arm(runs: Runs, arm: str) -> list[Result]:
-    """The runs of an arm."""
-    return [run for (name, _), run in runs.items() if name == arm]
-
-
-def arm_rows(runs: Runs, figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
-    """The table of what the arms did."""
-    rows = []
-    for arm, row in figures.items():
-        found = of_arm(runs, arm.removesuffix(COUNTED))
-        if not arm.endswith(COUNTED):
-            rows.append({
-                "arm": arm,
-                "seeds": str(row["seeds"]),
-                "learning rate": f"{found[0]['rate']:g}",
-                "steps": f"{row['steps']:.0f}",
-                "seconds": f"{row['seconds']:,.0f}",
-                "tokens": f"{row['tokens']:,.0f}",
-                "seconds a step": f"{row['seconds'] / row['steps']:.1f}",
-                "zero-variance": f"{row['zero_std']:.3f}",
-                "accuracy at the start": f"{100 * fmean(starts(found)):.1f}",
-                "at the end": f"{100 * row['final_accuracy']:.1f}",
-            })  # fmt: skip
-    return rows
-
-
-def starts(runs: Sequence[Result]) -> list[float]:
-    """Accuracy before the first step."""
-    return [run["tests"][0]["accuracy"] for run in runs]
-
-
-def gain_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
-    """The table of each arm beside stock."""
+def pairs_of(results: Results, arm: str, base: str) -> Pairs:
+    """The runs of an arm and of what it is compared with, of the seeds that both have."""
     return [
-        {
-            "arm": arm,
-            "seconds needed": table.show_interval(row["seconds_ratio"]),
-            "by mean curves": table.show_interval(row["mean_curves_seconds"]),
-            "tokens needed": table.show_interval(row["tokens_ratio"]),
-            "by mean curves, tokens": table.show_interval(row["mean_curves_tokens"]),
-            "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
-            "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
-        }
-        for arm, row in figures.items()
-        if arm != "stock"
+        (result, results[base, seed])
+        for (name, seed), result in results.items()
+        if name == arm and (base, seed) in results
     ]
 
 
-def choosing_rows(runs: Runs) -> list[dict[str, str]]:
-    """The table of the curricula beside ours without one."""
-    rows = []
-    for arm in names_of(runs):
-        if arm in ("stock", BASE) or not of_arm(runs, BASE):
+def needed(pairs: Pairs, axis: str) -> table.Interval:
+    """Cost to stock's accuracy at its end, as a share of stock's; infinite if a seed has none.
+
+    A seed in which stock gained nothing has none.
+    """
+    ratios = []
+    for mine, stock in pairs:
+        _, curve = learning_curve(stock, axis)
+        gained = curve[-1] > curve[0]
+        ratio = cost_of(mine, curve[-1], axis) / cost_of(stock, curve[-1], axis) if gained else 0.0
+        ratios.append(ratio)
+    return table.ratio_interval(ratios)
+
+
+def needed_by_means(pairs: Pairs, axis: str) -> table.Interval:
+    """Share of stock's cost at which the mean of an arm's curves reaches that of stock's ends.
+
+    Costs are shares of stock's of the same seed, so machines of different speed go together.
+    """
+    curves = []
+    for mine, stock in pairs:
+        whole = stock["tests"][-1][axis]
+        cost, curve = learning_curve(mine, axis)
+        curves.append((cost / whole, curve))
+    grid = np.linspace(0, min(cost[-1] for cost, _ in curves), 1001)
+    accuracies = np.array([np.interp(grid, *curve) for curve in curves])  # (seeds, 1001)
+    ends = np.array([learning_curve(stock, axis)[1][-1] for _, stock in pairs])
+
+    def share(seeds: np.ndarray) -> float:
+        reached = np.flatnonzero(accuracies[seeds].mean(axis=0) >= ends[seeds].mean())
+        return float(grid[reached[0]]) if len(reached) else math.inf
+
+    rng, num = np.random.default_rng(0), len(pairs)
+    drawn = sorted(share(rng.integers(num, size=num)) for _ in range(1000))
+    is_enough = num >= FEWEST_SEEDS
+    low, high = (drawn[25], drawn[-26]) if is_enough else (-math.inf, math.inf)
+    return share(np.arange(num)), low, high
+
+
+def gain_at_equal(pairs: Pairs, axis: str) -> table.Interval:
+    """Difference in accuracy at the greatest cost that both runs of a pair have reached."""
+    differences = []
+    for mine, other in pairs:
+        cost = min(run["tests"][-1][axis] for run in (mine, other))
+        differences.append(accuracy_at(mine, cost, axis) - accuracy_at(other, cost, axis))
+    return table.mean_interval(differences)
+
+
+def compare(pairs: Pairs) -> dict[str, Any]:
+    """All figures of an arm beside another."""
+    figures: dict[str, Any] = {"seeds": len(pairs)}
+    for axis in AXES:
+        figures[f"{axis}_needed"] = needed(pairs, axis)
+        figures[f"{axis}_by_means"] = needed_by_means(pairs, axis)
+        figures[f"at_{axis}"] = gain_at_equal(pairs, axis)
+    return figures
+
+
+def compare_all(results: Results, base: str) -> dict[str, dict[str, Any]]:
+    """Each arm beside `base`, and again with the cost of its pass rates if it has any."""
+    found = {}
+    for arm in dict.fromkeys(name for name, _ in results):
+        pairs = pairs_of(results, arm, base)
+        if arm in (base, "stock") or not pairs:
             continue
-        has_cost = any(run["scoring"]["seconds"] for run in of_arm(runs, arm))
-        for with_cost in (False, True)[: 1 + has_cost]:
-            row = compare(runs, arm, with_cost, base=BASE)
-            rows.append({
-                "arm": arm + COUNTED * with_cost,
-                "seeds": str(row["seeds"]),
-                "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
-                "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
-                "useful groups, ratio": table.show_interval(row["useful_ratio"]),
-            })  # fmt: skip
-    return rows
+        found[arm] = compare(pairs)
+        if any(mine["scoring"]["seconds"] for mine, _ in pairs):
+            found[arm + COUNTED] = compare([(count_scoring(mine), other) for mine, other in pairs])
+    return found
 
 
-def part_figures(parts: Runs) -> dict[str, dict[str, Any]]:
-    """Seconds of a step and of its parts, and the groups, by the part that was added last."""
+def zero_variance(runs: Sequence[Result], num_steps: int | None = None) -> float:
+    """Share of zero-variance groups, of the first steps or of all."""
+    return fmean(step["zero_std"] for run in runs for step in run["steps"][:num_steps])
+
+
+def arm_figures(results: Results, stock_steps: int) -> dict[str, dict[str, Any]]:
+    """What each arm did: means over its runs."""
     figures = {}
-    for name in dict.fromkeys(part for part, _ in parts):
-        found = of_arm(parts, name)
-        steps = [len(run["steps"]) for run in found]
-        lasts = [run["steps"][-1] for run in found]
-        step, generating = (
-            [(last[key] - run["before"] * (key == "seconds")) / num
-             for run, last, num in zip(found, lasts, steps, strict=True)]
-            for key in ("seconds", "generating")
-        )  # fmt: skip
-        figures[name] = {
-            "step": step,
-            "generation": generating,
-            "update": [whole - part for whole, part in zip(step, generating, strict=True)],
-            "tokens": [last["tokens"] / num for last, num in zip(lasts, steps, strict=True)],
-            "zero_std": [fmean(step["zero_std"] for step in run["steps"]) for run in found],
-            "before": [run["before"] for run in found],
+    for arm in dict.fromkeys(name for name, _ in results):
+        runs = [run for (name, _), run in results.items() if name == arm]
+        steps = [run["steps"][-1] for run in runs]
+        figures[arm] = {
+            "rate": runs[0]["rate"],
+            "seeds": len(runs),
+            "steps": len(runs[0]["steps"]),
+            "seconds": fmean(step["seconds"] for step in steps),
+            "tokens": fmean(step["tokens"] for step in steps),
+            "zero_std_first": zero_variance(runs, stock_steps),
+            "zero_std": zero_variance(runs),
+            "start": fmean(run["tests"][0]["accuracy"] for run in runs),
+            "end": fmean(fmean(run["final"]) for run in runs),
         }
     return figures
 
 
-def part_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
-    """The table of the parts; the ratio is to stock's step, paired by seed."""
-    stock = figures["stock"]["step"]
+def part_figures(parts: Results) -> dict[str, dict[str, list[float]]]:
+    """Seconds of a step and of its halves, for each seed, by the part that was added last."""
+    figures: dict[str, dict[str, list[float]]] = {}
+    for (part, _), run in parts.items():
+        last, num_steps = run["steps"][-1], len(run["steps"])
+        seconds = (last["seconds"] - run["seconds_before"]) / num_steps
+        generating = last["generating"] / num_steps
+        row = {
+            "step": seconds,
+            "generation": generating,
+            "update": seconds - generating,
+            "tokens": last["tokens"] / num_steps,
+            "before": run["seconds_before"],
+        }
+        for name, value in row.items():
+            figures.setdefault(part, {}).setdefault(name, []).append(value)
+    return figures
+
+
+# Tables
+
+
+def arm_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+    """The table of what the arms did."""
     return [
         {
-            "with": name if name == "stock" else f"and {name}",
-            "seconds a step": f"{fmean(row['step']):.1f}",
-            "ratio to stock": table.show_interval(
-                table.ratio_interval([a / b for a, b in zip(row["step"], stock, strict=True)])
-            ),
-            "generation, s": f"{fmean(row['generation']):.1f}",
-            "for 1,000 tokens": f"{1000 * fmean(row['generation']) / fmean(row['tokens']):.1f}",
-            "update, s": f"{fmean(row['update']):.1f}",
-            "zero-variance": f"{fmean(row['zero_std']):.2f}",
+            "arm": arm,
+            "learning rate": f"{row['rate']:g}",
+            "seeds": str(row["seeds"]),
+            "steps": str(row["steps"]),
+            "seconds": f"{row['seconds']:,.0f}",
+            "tokens": f"{row['tokens']:,.0f}",
+            "zero-variance": f"{row['zero_std_first']:.2f}",
+            "in all": f"{row['zero_std']:.2f}",
+            "start": f"{100 * row['start']:.1f}",
+            "end": f"{100 * row['end']:.1f}",
         }
-        for name, row in figures.items()
+        for arm, row in figures.items()
     ]
+
+
+def needed_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+    """The table of each arm beside stock."""
+    return [
+        {
+            "arm": arm,
+            "seconds needed": table.show_interval(row["seconds_needed"]),
+            "by mean curves": table.show_interval(row["seconds_by_means"]),
+            "tokens needed": table.show_interval(row["tokens_needed"]),
+            "the same by mean curves": table.show_interval(row["tokens_by_means"]),
+            "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
+            "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
+        }
+        for arm, row in figures.items()
+    ]
+
+
+def curriculum_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+    """The table of the curricula beside ours without one."""
+    return [
+        {
+            "arm": arm,
+            "seeds": str(row["seeds"]),
+            "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
+            "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
+        }
+        for arm, row in figures.items()
+    ]
+
+
+def part_rows(figures: dict[str, dict[str, list[float]]]) -> list[dict[str, str]]:
+    """The table of the parts; ratios are to stock's step of the same seed."""
+    stock, rows = figures["stock"]["step"], []
+    for part, row in figures.items():
+        ratios = [mine / other for mine, other in zip(row["step"], stock, strict=True)]
+        rows.append({
+            "with": part if part == "stock" else f"and {part}",
+            "seconds a step": f"{fmean(row['step']):.1f}",
+            "share of stock's, by seed": ", ".join(f"{ratio:.2f}" for ratio in ratios),
+            "generation": f"{fmean(row['generation']):.1f}",
+            "for 1,000 tokens": f"{1000 * fmean(row['generation']) / fmean(row['tokens']):.1f}",
+            "update": f"{fmean(row['update']):.1f}",
+        })  # fmt: skip
+    return rows
 
 
 def rate_rows(tuned: dict[str, dict[float, float]]) -> list[dict[str, str]]:
@@ -181,96 +270,100 @@ def rate_rows(tuned: dict[str, dict[float, float]]) -> list[dict[str, str]]:
     ]
 
 
-def draw(path: Path, runs: Runs) -> None:
+# The page
+
+
+def draw(path: Path, results: Results) -> None:
     """Accuracy over seconds: a line for each run of stock and ours, and the mean of each arm."""
     from matplotlib.figure import Figure
 
     picture = Figure((7, 4.2), layout="constrained")
     axis = picture.subplots()
-    for arm, color in zip(("stock", "ours"), COLORS, strict=False):
-        found = of_arm(runs, arm)
+    names = {"stock": "stock TRL", "ours": "this project"}
+    for (arm, name), color in zip(names.items(), COLORS, strict=False):
         curves = [
             ([test["seconds"] / 60 for test in run["tests"]],
              [100 * test["accuracy"] for test in run["tests"]])
-            for run in found
+            for (one, _), run in results.items() if one == arm
         ]  # fmt: skip
         for minutes, accuracies in curves:
             axis.plot(minutes, accuracies, ".-", color=color, alpha=0.35, linewidth=0.8)
         grid = np.linspace(0, min(minutes[-1] for minutes, _ in curves), 100)
         mean = np.mean([np.interp(grid, *curve) for curve in curves], axis=0)
-        name = {"stock": "stock TRL", "ours": "this project"}[arm]
-        axis.plot(grid, mean, color=color, linewidth=2.5, label=f"{name}, mean of {len(found)}")
+        axis.plot(grid, mean, color=color, linewidth=2.5, label=f"{name}, mean of {len(curves)}")
     axis.set(xlabel="minutes of one CPU core", ylabel="held-out accuracy, %", ylim=(0, None))
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, loc="lower right")
     picture.savefig(path, dpi=150)
 
 
-def machines(cells: Sequence[Result]) -> str:
-    """A line for each machine and commit: what ran there."""
-    found: dict[tuple[str, str], int] = {}
-    for cell in cells:
-        about = cell["about"]
+def machines(lines: Sequence[Result]) -> str:
+    """What ran where, a paragraph for each machine."""
+    found: dict[str, Counter[str]] = {}
+    for line in lines:
+        about = line["about"]
         versions = " ".join(f"{name} {version}" for name, version in about["versions"].items())
-        place = (f"{about['machine']}, {versions}", str(about["commit"])[:8])
-        found[place] = found.get(place, 0) + 1
-    return "\n".join(
-        table.wrap(f"- {machine}: {num} runs of commit {commit}.")
-        for (machine, commit), num in found.items()
-    )
+        commit, _, dirty = str(about["commit"]).partition("-")
+        place = found.setdefault(f"{about['machine']}, {versions}", Counter())
+        place[f"{commit[:8]}{'-' + dirty if dirty else ''}"] += 1
+    texts = []
+    for machine, commits in found.items():
+        runs = ", ".join(f"{num} of commit {commit}" for commit, num in commits.items())
+        texts.append(table.wrap(f"- {machine}: runs {runs}."))
+    return "\n".join(texts)
 
 
-def write(
-    args: Any,
-    runs: Runs,
-    parts: Runs,
-    tuned: dict[str, dict[float, float]],
-    cells: Sequence[Result],
-) -> None:
-    """Write the page, its figures and its picture; `args`: a `TimeArguments`."""
-    path = Path(args.out)
+def write(args: Any, bench: Any) -> None:
+    """Write the page, its figures and its picture, of the seeds whose runs are all done.
+
+    Args:
+        args: a `TimeArguments`.
+        bench: a `Benchmark`.
+    """
+    path, results, parts = Path(args.out), bench.results("seed"), bench.results("part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figures: dict[str, dict[str, Any]] = {}
-    for arm in names_of(runs):
-        figures[arm] = compare(runs, arm)
-        if any(run["scoring"]["seconds"] for run in of_arm(runs, arm)):
-            figures[arm + COUNTED] = compare(runs, arm, with_scoring=True)
+    arms, beside_stock = arm_figures(results, args.stock_steps), compare_all(results, "stock")
+    curricula, of_parts = compare_all(results, NO_CURRICULUM), part_figures(parts)
     picture = path.with_suffix(".png")
-    draw(picture, runs)
+    draw(picture, results)
     notes = [
-        table.markdown(gain_rows(figures)),
+        table.markdown(needed_rows(beside_stock)),
         f"![Held-out accuracy over seconds, each run and the means]({picture.name})",
-        MEANING,
+        MEANING.format(stock_steps=args.stock_steps),
     ]
-    if choosing := choosing_rows(runs):
-        notes += [CHOOSING.format(base=BASE), table.markdown(choosing)]
-    of_parts = part_figures(parts)
+    if curricula:
+        about = CURRICULA.format(base=NO_CURRICULUM)
+        notes += [about, table.markdown(curriculum_rows(curricula))]
     if of_parts:
+        seeds = ", ".join(str(seed) for part, seed in parts if part == "stock")
         before = fmean(of_parts["curriculum"]["before"])
-        seeds = ", ".join(map(str, args.part_seeds))
         about = PARTS.format(steps=args.part_steps, seeds=seeds, before=before)
         notes += [about, table.markdown(part_rows(of_parts))]
-    num_validation = len(next(cell for cell in cells if cell["purpose"] == "rate")["final"])
-    seeds = ", ".join(map(str, args.tuning_seeds))
-    notes += [RATES.format(problems=num_validation, seeds=seeds), table.markdown(rate_rows(tuned))]
-    purposes = [cell["purpose"] for cell in cells]
-    names = {"rate": "for learning rates", "seed": "for the seeds", "part": "for the parts"}
-    counts = ", ".join(f"{purposes.count(one)} {name}" for one, name in names.items())
-    minutes = max(cell["steps"]["seconds"][-1] for cell in cells) / 60
-    command = "make bench-time"
-    notes += [
-        AGAIN.format(command=command, cells=path.with_suffix(".jsonl").name, counts=counts,
-                     minutes=minutes),
-        machines(cells),
-    ]  # fmt: skip
-    shown = sorted({seed for _, seed in runs})
+    tuned, seeds = bench.tuned(), ", ".join(map(str, args.tuning_seeds))
+    num = len(next(line for line in bench.lines if line["purpose"] == "rate")["final"])
+    rates = RATES.format(problems=num, seeds=seeds, curriculum=NO_CURRICULUM)
+    title, _, text = rates.partition("\n\n")
+    notes += [title, table.wrap(text), table.markdown(rate_rows(tuned))]
+    purposes = Counter(line["purpose"] for line in bench.lines)
+    names = {"start": "of SFT models", "rate": "for learning rates", "seed": "of the arms",
+             "part": "of the parts"}  # fmt: skip
+    counts = ", ".join(f"{purposes[one]} {name}" for one, name in names.items())
+    seconds = [line["steps"]["seconds"][-1] for line in bench.lines if line["steps"]["seconds"]]
+    recipe = Path(args.grpo_config).parent.name
+    again = AGAIN.format(
+        command=f"make bench-time RECIPE={recipe}", lines=bench.path.name, counts=counts,
+        minutes=max(seconds) / 60,
+    )  # fmt: skip
+    *first, last = again.split("\n\n")
+    notes += [*first, table.wrap(last), machines(bench.lines)]
     how = HOW.format(
-        recipe=Path(args.grpo_config).parent.name, stock_steps=args.stock_steps,
-        our_steps=args.our_steps, seeds=", ".join(map(str, shown)),
-        problems=len(next(iter(runs.values()))["final"]),
+        recipe=recipe, stock_steps=args.stock_steps, our_steps=args.our_steps,
+        problems=len(next(iter(results.values()))["final"]), test_samples=args.test_samples,
+        last_samples=args.last_samples,
     )  # fmt: skip
     table.publish(
-        args.out, TITLE, table.wrap(how), arm_rows(runs, figures),
-        {"figures": figures, "parts": of_parts, "tuned": tuned}, *notes,
-        figures_to=path.with_suffix(".json"),
+        args.out, TITLE, table.wrap(how), arm_rows(arms),
+        {"arms": arms, "beside_stock": beside_stock, "curricula": curricula, "parts": of_parts,
+         "tuned": tuned},
+        *notes, figures_to=path.with_suffix(".json"),
     )  # fmt: skip

@@ -116,13 +116,13 @@ class TimeArguments:
                 raise UserError(f"{key}: {values} must be different, and at least one")
         if both := {*self.tuning_seeds} & {*self.seeds}:
             raise UserError(f"tuning_seeds: {sorted(both)} serve for the result, too; name others")
-        if others := {*(self.curriculum_seeds or [])} - {*self.seeds}:
-            raise UserError(f"curriculum_seeds: {sorted(others)} are not among seeds; add them")
 
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds of an arm."""
         some = self.curriculum_seeds
-        return self.seeds if arm in PAIR or some is None else some
+        if arm in PAIR or some is None:
+            return self.seeds
+        return [seed for seed in self.seeds if seed in some]
 
     def steps_of(self, run: Run) -> int:
         """Optimizer steps of a run."""

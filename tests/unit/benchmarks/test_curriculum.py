@@ -65,7 +65,7 @@ def test_compare():
     fast = made_up([0.1, 0.3, 0.4], zero_std=(0.1, 0.3))
     figures = compare({("stock", 0): made_up([0.1, 0.2, 0.3, 0.3]), ("fast", 0): fast}, "fast")
     assert figures["tokens_ratio"] == figures["seconds_ratio"] == pytest.approx((0.5, 0, INF))
-    assert figures["mean_curves_tokens"][0] == pytest.approx(0.5)
+    assert figures["mean_curves_ratio"][0] == pytest.approx(0.5)
     assert figures["at_tokens"] == pytest.approx((0.1, -INF, INF))
     assert figures["useful_per_1k"] == pytest.approx(3.2)  # 0.9 and 0.7 of 4, in 2,000 tokens
     assert figures["useful_ratio"][0] == pytest.approx(1.6)  # stock's are 2
@@ -83,7 +83,7 @@ def test_the_mean_curve_reaches_what_single_seeds_do_not():
     runs |= {("fast", 0): made_up([0.1, 0.2, 0.2]), ("fast", 1): made_up([0.1, 0.5, 0.5])}
     figures = compare(runs, "fast")
     assert figures["tokens_ratio"] == (INF, 0, INF)
-    value, low, high = figures["mean_curves_tokens"]
+    value, low, high = figures["mean_curves_ratio"]
     assert value == pytest.approx(0.4, abs=0.01) and high == INF  # 0.1 to 0.35 within 1,000
     assert low == pytest.approx(0.25, abs=0.01)  # the second alone
 

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import __main__ as benchmarks
 from benchmarks.study import StudyArguments
+from benchmarks.time_to_accuracy import TimeArguments
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse
 
@@ -71,6 +72,18 @@ def test_a_study_of_a_recipe_takes_its_keys_and_makes_its_data(monkeypatch):
     assert "docs/results/study-skewed-cpu.md" in benchmarks.command("study", [])[1]
     before, own = benchmarks.command("bench-guards", [])  # takes no recipe
     assert "tiny-cpu" in before and "--data_root" not in before
+
+
+def test_seeds_of_the_command_line_replace_those_of_the_keys(monkeypatch):
+    for name in ("SMALL", "OUT", "RECIPE", "CPU_STANDIN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SEEDS", "12 21")
+    before, own = benchmarks.command("bench-time", [])
+    assert "sft" in before and "smollm2-135m" in before
+    (args,) = parse("", TimeArguments, argv=own[2:])
+    assert args.seeds == args.seeds_of("ours") == [12, 21]
+    assert args.seeds_of("ours, offline") == [12]
+    assert args.out == "docs/results/time-to-accuracy.md"
 
 
 def test_what_a_benchmark_would_ignore_is_refused(start):
