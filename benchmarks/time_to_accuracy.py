@@ -87,7 +87,7 @@ class TimeArguments:
         default_factory=lambda: [201, 202], metadata={"help": "that the parts are timed on"}
     )
     learning_rates: list[float] = field(
-        default_factory=lambda: [2e-5, 4e-5, 8e-5],
+        default_factory=lambda: [1e-5, 2e-5, 4e-5],
         metadata={"help": "to choose from; one beyond is tried while the best is at an edge"},
     )
     stock_steps: int = setting(10, "optimizer steps of stock")
