@@ -180,13 +180,11 @@ class Benchmark:
         is_seed = purpose == "seed"
         for seed in self.args.seeds if is_seed else self.args.part_seeds:
             runs = self.seed_runs(seed) if is_seed else self.part_runs(seed)
-            place = self.place(runs)
-            start = self.find(runs[0], place) if is_seed else None
-            for run in runs[is_seed:]:
-                if line := self.find(run, place):
-                    found[run.arm, seed] = as_result(line, start)
             if self.missing(runs):
-                found = {key: one for key, one in found.items() if key[1] != seed}
+                continue
+            lines = [line for run in runs if (line := self.find(run, self.place(runs)))]
+            start = lines.pop(0) if is_seed else None  # the test of the SFT model
+            found |= {(line["arm"], seed): as_result(line, start) for line in lines}
         return found
 
     # What is to be done
