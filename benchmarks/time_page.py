@@ -55,7 +55,7 @@ pass of the curriculum takes {before:.0f} s before the first step, once."""
 RATES = """\
 ## Learning rates
 
-Accuracy in per cent at the end on {problems} validation problems, mean of the seeds {seeds}.
+Accuracy in per cent at the end on {problems} validation problems. Tuning seeds: {seeds}.
 "{curriculum}" and "ours, offline" have the rate of ours."""
 AGAIN = """\
 ## Run it again
@@ -65,7 +65,7 @@ AGAIN = """\
 ```
 
 It runs what `{lines}` does not have yet. That file has a line for each run: {counts}. A run
-takes up to {minutes:.0f} minutes of a core, tests aside."""
+takes up to {seconds:,.0f} seconds of a core, tests aside."""
 
 
 # Figures
@@ -304,8 +304,8 @@ def machines(lines: Sequence[Result]) -> str:
         about = line["about"]
         versions = " ".join(f"{name} {version}" for name, version in about["versions"].items())
         commit, _, dirty = str(about["commit"]).partition("-")
-        place = found.setdefault(f"{about['machine']}, {versions}", Counter())
-        place[f"{commit[:8]}{'-' + dirty if dirty else ''}"] += 1
+        of_machine = found.setdefault(f"{about['machine']}, {versions}", Counter())
+        of_machine[f"{commit[:8]}{'-' + dirty if dirty else ''}"] += 1
     texts = []
     for machine, commits in found.items():
         runs = ", ".join(f"{num} of commit {commit}" for commit, num in commits.items())
@@ -352,7 +352,7 @@ def write(args: Any, bench: Any) -> None:
     recipe = Path(args.grpo_config).parent.name
     again = AGAIN.format(
         command=f"make bench-time RECIPE={recipe}", lines=bench.path.name, counts=counts,
-        minutes=max(seconds) / 60,
+        seconds=max(seconds),
     )  # fmt: skip
     *first, last = again.split("\n\n")
     notes += [*first, table.wrap(last), machines(bench.lines)]

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from benchmarks import table, time_page
 from pipeline import json_files, manifest
 from pipeline.errors import UserError, run_cli
+from pipeline.lock import claim
 from pipeline.settings import parse, setting
 from pipeline.side_by_side import Runner
 
@@ -142,35 +143,37 @@ class Benchmark:
 
     def __init__(self, args: TimeArguments) -> None:
         self.args, self.recipe_run = args, Path(args.recipe_run)
+        self.logs = self.recipe_run / "time_to_accuracy"
         self.path = Path(args.lines) if args.lines else Path(args.out).with_suffix(".jsonl")
         self.model = manifest.sha256(self.recipe_run / "sft")
         self.settings = hash_settings(args)
         self.about = table.about()  # before this benchmark's own lines change the checkout
         self.lines, self.lock = read(self.path), threading.Lock()
+        self.fault: UserError | None = None  # of a run
         if other := next((one for one in self.lines if one["settings"] != self.settings), None):
             fault = f"holds runs of other settings or data ({other['settings']})"
             raise UserError(f"{self.path}: {fault}; give another --lines, or move it away")
 
     # What is done
 
-    def find(self, run: Run, place: tuple[str, str] | None = None) -> Line | None:
-        """The line of a run; `place`: of this SFT model and machine."""
+    def find(self, run: Run, origin: tuple[str, str] | None = None) -> Line | None:
+        """The line of a run; `origin`: of this SFT model and machine."""
         for line in self.lines:
-            if run_of(line) == run and place in (None, place_of(line)):
+            if run_of(line) == run and origin in (None, origin_of(line)):
                 return line
         return None
 
-    def place(self, runs: Sequence[Run]) -> tuple[str, str]:
+    def origin(self, runs: Sequence[Run]) -> tuple[str, str]:
         """SFT model and machine of runs that belong together: where all are done, else here."""
         for line in self.lines:
-            if all(self.find(run, place_of(line)) for run in runs):
-                return place_of(line)
+            if all(self.find(run, origin_of(line)) for run in runs):
+                return origin_of(line)
         return self.model, self.about["machine"]
 
     def missing(self, runs: Sequence[Run]) -> list[Run]:
         """Those of runs that belong together which are yet to be done here."""
-        place = self.place(runs)
-        return [run for run in runs if not self.find(run, place)]
+        origin = self.origin(runs)
+        return [run for run in runs if not self.find(run, origin)]
 
     def results(self, purpose: str) -> dict[tuple[str, int], dict[str, Any]]:
         """The results by arm and seed, of the seeds whose runs are all done."""
@@ -182,7 +185,7 @@ class Benchmark:
             runs = self.seed_runs(seed) if is_seed else self.part_runs(seed)
             if self.missing(runs):
                 continue
-            lines = [line for run in runs if (line := self.find(run, self.place(runs)))]
+            lines = [line for run in runs if (line := self.find(run, self.origin(runs)))]
             start = lines.pop(0) if is_seed else None  # the test of the SFT model
             found |= {(line["arm"], seed): as_result(line, start) for line in lines}
         return found
@@ -237,7 +240,7 @@ class Benchmark:
             for seed in self.args.tuning_seeds:
                 given = self.rate_runs(arm, seed)
                 run = Run("rate", arm, seed, rate)
-                ends.append(self.find(run, self.place(given) if run in given else None))
+                ends.append(self.find(run, self.origin(given) if run in given else None))
             if all(ends):
                 found[rate] = fmean(fmean(line["final"]) for line in ends if line)
         return found
@@ -266,8 +269,14 @@ class Benchmark:
     # A run
 
     def do(self, run: Run, runner: Runner) -> None:
-        """One run; its line is kept."""
-        result = self.train(run, runner)
+        """One run; its line is kept. One that fails lets its neighbour end, and no other start."""
+        if self.fault:
+            return
+        try:
+            result = self.train(run, runner)
+        except UserError as error:
+            self.fault = error
+            return
         line = run._asdict() | {
             "model": self.model, "settings": self.settings, "about": self.about,
             **{name: result[name] for name in result if name not in STORED_OTHERWISE},
@@ -307,7 +316,7 @@ class Benchmark:
                 values["pass_rates"] = f"{folder}/pass_rates.jsonl"
             flags = [part for name, value in values.items() for part in (f"--{name}", str(value))]
             flags += ["--test_steps", *map(str, args.tests_of(run) or [steps])]
-            log = self.recipe_run / "time_to_accuracy" / f"{name_of(run)}.log"
+            log = self.logs / f"{name_of(run)}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("w", encoding="utf-8") as file:
                 words = [sys.executable, "-m", "benchmarks.training_run", *flags]
@@ -325,7 +334,7 @@ def run_of(line: Line) -> Run:
     return Run(*(line[name] for name in Run._fields))
 
 
-def place_of(line: Line) -> tuple[str, str]:
+def origin_of(line: Line) -> tuple[str, str]:
     """The hash of the SFT model that a line's run started from, and its machine."""
     return line["model"], line["about"]["machine"]
 
@@ -409,9 +418,12 @@ def main() -> None:
     (args,) = parse(__doc__, TimeArguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the runs, too
     bench = Benchmark(args)
+    claim(bench.logs)  # two at once would do the same runs
     for missing, jobs in bench.batches():
         runner = Runner(jobs)
         runner.run_all(bench.do, [(run, runner) for run in missing])
+        if bench.fault:
+            raise bench.fault
     time_page.write(args, bench)
 
 

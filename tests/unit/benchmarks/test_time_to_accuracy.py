@@ -2,17 +2,27 @@
 
 import json
 import math
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks import time_page, time_to_accuracy
+from benchmarks import time_page
 from benchmarks.time_to_accuracy import ARMS, PAIR, PARTS, Benchmark, Run, TimeArguments
+from benchmarks.training_run import RunArguments
 from pipeline.errors import UserError
+from pipeline.lock import claim
+from pipeline.settings import read_settings
+from pipeline.side_by_side import Runner
+from stages.arguments import GrpoArguments
 
 RECIPE = "configs/smollm2-135m/grpo.yaml"
 BEST = 2e-4  # learning rate of the made-up runs
 START = 0.05
+TRAIN = Benchmark.train
 
 
 def result_of(run):
@@ -241,8 +251,93 @@ def test_a_line_has_what_tells_runs_apart(place, tmp_path):
     assert line["settings"] == bench.settings and "CPU cores" in line["about"]["machine"]
 
 
-def test_arms_change_what_they_say():
-    assert ARMS["ours"] == {} and PARTS["curriculum"] == {}  # the recipe as it stands
-    assert next(iter(PARTS)) == "stock" and {*PAIR} <= {*ARMS}
-    keys = Path(time_to_accuracy.__file__).with_name("time_to_accuracy-smollm2-135m.yaml")
-    assert keys.is_file()
+class Commands:
+    """A runner that starts nothing: it keeps the settings of each run, and makes up its result."""
+
+    def __init__(self):
+        self.settings = []
+
+    def run(self, words, output):
+        found = read_settings(RunArguments, ("GRPOConfig", "ModelConfig"), words[3:])
+        self.settings.append(found)
+        Path(found.output_dir, "result.json").write_text("{}")
+        return 0
+
+
+def settings_of(bench, runs):
+    """What each run would be started with."""
+    commands = Commands()
+    for run in runs:
+        TRAIN(bench, run, commands)
+    return dict(zip((run.arm for run in runs), commands.settings, strict=True))
+
+
+def test_arms_differ_in_what_they_say_and_in_nothing_else(place):
+    make, _, _ = place
+    bench = make(stock_steps=2, our_steps=3)
+    arms = settings_of(bench, [Run("seed", arm, 7, BEST) for arm in ARMS])
+    for settings in arms.values():
+        assert settings.seed == 7 and settings.num_threads == 1
+        assert settings.learning_rate == pytest.approx(BEST)
+        assert settings.train_file == arms["stock"].train_file
+        assert settings.test_file.endswith("test.jsonl") and settings.last_samples == 4
+    recipe = read_settings(GrpoArguments, ("GRPOConfig", "ModelConfig"), ["--config", RECIPE])
+    assert {arm: settings.curriculum for arm, settings in arms.items()} == {
+        "stock": "off", "ours": recipe.curriculum,
+        "ours, no curriculum": "off", "ours, offline": "offline",
+    }  # fmt: skip
+    assert [settings.max_steps for settings in arms.values()] == [2, 3, 3, 3]
+
+
+def test_each_part_adds_to_the_one_above(place):
+    make, _, _ = place
+    bench = make(part_steps=2)
+    parts = settings_of(bench, [Run("part", part, 7, BEST) for part in PARTS])
+    # (this project's trainer, packed update, rows without advantage left out, curriculum)
+    has = [
+        (
+            settings.mode != "stock",
+            settings.mode != "stock" and settings.update_tokens is not None,
+            settings.mode != "stock"
+            and settings.update_tokens is not None
+            and not settings.every_row_has_gradient,
+            settings.curriculum != "off",
+        )
+        for settings in parts.values()
+    ]
+    assert has == [tuple(number > part for part in range(4)) for number in range(5)]
+    assert {settings.max_steps for settings in parts.values()} == {2}
+
+
+def test_a_run_that_fails_lets_the_one_beside_it_end(place, monkeypatch):
+    make, _, _ = place
+    bench, both_run = make(), threading.Barrier(2)
+
+    def train(self, run, runner):
+        both_run.wait(10)
+        if run.rate == BEST:
+            raise UserError("run.log: the run ended with exit code 1")
+        for _ in range(1000):  # until the failure is known
+            if bench.fault:
+                break
+            time.sleep(0.01)
+        return result_of(run)
+
+    monkeypatch.setattr(Benchmark, "train", train)
+    runner = Runner(2)
+    runs = [Run("rate", "ours", 8, rate) for rate in (BEST, 1e-4, 4e-4)]
+    runner.run_all(bench.do, [(run, runner) for run in runs])
+    assert [line["rate"] for line in bench.lines] == [1e-4]
+    assert "exit code 1" in str(bench.fault)
+
+
+def test_a_second_benchmark_waits_for_the_first(place, tmp_path):
+    _, _, recipe_run = place
+    words = [
+        "--grpo_config", RECIPE, "--recipe_run", recipe_run, "--out", tmp_path / "page.md"
+    ]  # fmt: skip
+    command = [sys.executable, "-m", "benchmarks.time_to_accuracy", *map(str, words)]
+    claim(recipe_run / "time_to_accuracy")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "in use by process" in done.stderr
+    assert not (tmp_path / "page.jsonl").exists()
