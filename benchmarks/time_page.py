@@ -30,8 +30,7 @@ problems, in per cent, sampled at temperature 1: {test_samples} completions a pr
 MEANING = """\
 - Seconds are those of the training process on one core, with another run on the other core. Tests
   do not count. Tokens are the generated ones.
-- Zero-variance: share of groups whose rewards are all equal, in the first {stock_steps} steps, and
-  in all.
+- Zero-variance: share of groups with equal rewards, in the first {stock_steps} steps and in all.
 - Needed: what an arm takes to reach stock's accuracy at stock's end, as a share of what stock
   takes. It is the geometric mean over the seeds. Curves are made to rise first (isotonic
   regression). "None": not every seed reached it.
@@ -40,12 +39,13 @@ MEANING = """\
   have reached.
 - Brackets are 95 % intervals over the seeds, paired: Student's t, and for mean curves a bootstrap.
   They hold for this model and these problems.
-- "Cost counted": the seconds and tokens of sampling the pass rates are added."""
+- "Cost counted": the seconds and tokens of sampling the pass rates are added.
+- In the picture a curve starts flat where an arm has work before its first step: `predictive` reads
+  every prompt. The dotted line is the mean of stock's ends."""
 CURRICULA = """\
 ## What the curriculum gains
 
-Difference to "{base}" in points, at equal cost. All have the learning rate of ours, which was
-tuned with `predictive`."""
+Difference to "{base}" in points, at equal cost. All have the learning rate of "ours"."""
 PARTS = """\
 ## What each part gains
 
@@ -291,10 +291,19 @@ def draw(path: Path, results: Results) -> None:
         grid = np.linspace(0, min(minutes[-1] for minutes, _ in curves), 100)
         mean = np.mean([np.interp(grid, *curve) for curve in curves], axis=0)
         axis.plot(grid, mean, color=color, linewidth=2.5, label=f"{name}, mean of {len(curves)}")
+        if arm == "stock":
+            end = fmean(accuracies[-1] for _, accuracies in curves)
+            axis.axhline(end, color=color, linestyle=":", linewidth=1)
     axis.set(xlabel="minutes of one CPU core", ylabel="held-out accuracy, %", ylim=(0, None))
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, loc="lower right")
     picture.savefig(path, dpi=150)
+
+
+def wrapped(text: str) -> list[str]:
+    """The paragraphs of a text whose figures are filled in, in lines of 100 columns."""
+    parts = text.split("\n\n")
+    return [part if part.startswith(("#", "```")) else table.wrap(part) for part in parts]
 
 
 def machines(lines: Sequence[Result]) -> str:
@@ -338,12 +347,11 @@ def write(args: Any, bench: Any) -> None:
         seeds = ", ".join(str(seed) for part, seed in parts if part == "stock")
         before = fmean(of_parts["curriculum"]["before"])
         about = PARTS.format(steps=args.part_steps, seeds=seeds, before=before)
-        notes += [about, table.markdown(part_rows(of_parts))]
+        notes += [*wrapped(about), table.markdown(part_rows(of_parts))]
     tuned, seeds = bench.tuned(), ", ".join(map(str, args.tuning_seeds))
     num = len(next(line for line in bench.lines if line["purpose"] == "rate")["final"])
     rates = RATES.format(problems=num, seeds=seeds, curriculum=NO_CURRICULUM)
-    title, _, text = rates.partition("\n\n")
-    notes += [title, table.wrap(text), table.markdown(rate_rows(tuned))]
+    notes += [*wrapped(rates), table.markdown(rate_rows(tuned))]
     purposes = Counter(line["purpose"] for line in bench.lines)
     names = {"start": "of SFT models", "rate": "for learning rates", "seed": "of the arms",
              "part": "of the parts"}  # fmt: skip
@@ -354,8 +362,7 @@ def write(args: Any, bench: Any) -> None:
         command=f"make bench-time RECIPE={recipe}", lines=bench.path.name, counts=counts,
         seconds=max(seconds),
     )  # fmt: skip
-    *first, last = again.split("\n\n")
-    notes += [*first, table.wrap(last), machines(bench.lines)]
+    notes += [*wrapped(again), machines(bench.lines)]
     how = HOW.format(
         recipe=recipe, stock_steps=args.stock_steps, our_steps=args.our_steps,
         problems=len(next(iter(results.values()))["final"]), test_samples=args.test_samples,
