@@ -1,14 +1,16 @@
 """What is up to date: by manifests and hashes, never by the times of files."""
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pipeline import json_files, manifest
 from pipeline.errors import UserError
-from pipeline.stages import ROOT, STAGES, TRAINED, config_name
+from pipeline.paths import is_same
+from pipeline.stages import ROOT, STAGES, TRAINED, config_name, load
 from pipeline.variables import Request
 
 
@@ -19,12 +21,39 @@ def is_current(request: Request, stage: str, words: Sequence[str]) -> bool:
     code, folder = [ROOT / place for place in STAGES[stage].code], Path(request.run, stage)
     if not manifest.matches_command(folder, words, code):
         return False
-    if not (entries := request.words.get("keys")):
+    made = manifest.read(folder) or {}
+    config, entries = made.get("config", {}), request.words.get("keys", [])
+    if not has_variables(config, words) or finds_more(stage, config, made.get("inputs", {})):
+        return False
+    if stage == "audit":  # which reads all files with KEYS over them
+        return config.get("keys", []) == entries
+    if not entries:
         return True
     from pipeline import keys  # its imports take a second
 
-    made = manifest.read(folder) or {}
-    return keys.agree(entries, request.recipe, config_name(stage), made.get("config", {}))
+    return keys.agree(entries, request.recipe, config_name(stage), config)
+
+
+def has_variables(config: Mapping[str, Any], words: Sequence[str]) -> bool:
+    """Whether a result was made with the variables of a command line, as far as it names them."""
+    given = dict(itertools.pairwise(words))
+    names = [name for name in ("seed", "data_root", "model", "tokenizer") if name in config]
+    return all(
+        is_same("path", str(config[name]), given[flag])
+        for name in names
+        if (flag := f"--{name}") in given
+    )
+
+
+def finds_more(stage: str, config: dict[str, Any], inputs: Mapping[str, str]) -> bool:
+    """Whether a stage would now read a file that was not there when its result was made."""
+    if not STAGES[stage].finds:
+        return False
+    try:
+        found = load(STAGES[stage].finds)(config)
+    except UserError:  # inputs that no longer exist count as unchanged
+        return False
+    return not {*map(str, found)} <= inputs.keys()
 
 
 def check_finished(folder: Path, words: Sequence[str], since: float) -> None:

@@ -24,7 +24,7 @@ from typing import IO, Any
 from pipeline import json_files, strict_yaml
 from pipeline.console import clean, notice
 from pipeline.errors import UserError
-from pipeline.paths import plain
+from pipeline.paths import is_same, plain
 from pipeline.values import redact
 
 NAME = "manifest.json"
@@ -142,8 +142,8 @@ def is_current(
     config = json.loads(redact(json.dumps(config, default=str)))
     old, inputs = done["config"], done["inputs"]
     old = json.loads(json.dumps(defaults or {}, default=str)) | old
-    is_same = all(old[key] == config[key] for key in old.keys() & config.keys())
-    if not is_same or hash_inputs([*inputs]) != inputs or is_damaged(folder):
+    is_equal = all(is_same(key, old[key], config[key]) for key in old.keys() & config.keys())
+    if not is_equal or hash_inputs([*inputs]) != inputs or is_damaged(folder):
         return False
     note_current(folder, done, shown)
     return True

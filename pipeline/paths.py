@@ -40,6 +40,16 @@ def plain(key: str, value: Any, where: str) -> Any:
     return value
 
 
+def is_same(key: str, one: Any, other: Any) -> bool:
+    """Whether two values of a key are equal, or are two spellings of the path to one place."""
+    if one == other:
+        return True
+    are_paths = isinstance(one, str) and isinstance(other, str) and _IS_PATH.fullmatch(key)
+    return bool(
+        are_paths and os.path.exists(one) and os.path.realpath(one) == os.path.realpath(other)
+    )
+
+
 def check_variables(key: str, value: str, where: str) -> None:
     """Refuse `$USER` as a part of a path, unless a file or folder has that very name."""
     parts = value.split("/")

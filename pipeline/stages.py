@@ -37,6 +37,7 @@ class Stage:
         arguments: `module:class` of its own keys; hf: names of the Hugging Face classes beside it.
         check: `module:function` that checks the keys of its YAML alone.
         code: files and folders of ours that decide its result; a change makes the result stale.
+        finds: `module:function` that lists the files that it would read now, by its configuration.
         if_full: what needs less memory, where it is full.
     """
 
@@ -52,6 +53,7 @@ class Stage:
     hf: tuple[str, ...] = ()
     check: str = ""
     code: tuple[str, ...] = ()
+    finds: str = ""
     if_full: str = "end other programs, or use a machine with more memory"
 
 
@@ -66,6 +68,7 @@ STAGES = {
         flags=("data_root",),
         arguments="data_prep.build.recipe:DataArguments",
         check="data_prep.build.recipe:check_settings",
+        finds="data_prep.build.recipe:local_files",
         if_full="lower num_workers",
     ),
     "base": Stage(

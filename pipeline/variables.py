@@ -177,7 +177,8 @@ def read(words: Sequence[str], env: Mapping[str, str]) -> Request:
     check_reads(request, readable)
     request.values = {name: value for name, value in request.values.items() if value}
     for name in PATHS & request.values.keys():
-        request.values[name] = plain(name, request.values[name], "command line")
+        path = plain(name, request.values[name], "command line")
+        request.values[name] = path.rstrip("/") or "/"  # as completion in a shell may add
     locate(request)
     check_scoring(request, readers)
     check_args(request, env.get("MAKE_GOALS", "").split())

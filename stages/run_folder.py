@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from pipeline import json_files, manifest
 from pipeline.checkpoints import reads
 from pipeline.errors import UserError
+from pipeline.paths import is_same
 from stages import removal
 from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
 
@@ -334,10 +335,13 @@ def difference(
         one, other = old.get(part), new[part]
         if one is None:
             return f"no {part}"
+        if part == "inputs":  # by path, which may be written in another way
+            written = {os.path.realpath(path): path for path in one}
+            other = {written.get(os.path.realpath(path), path): other[path] for path in other}
         # A later version of a library may have more keys.
         keys = one.keys() & other.keys() if part == "config" else one.keys() | other.keys()
         for key in sorted(keys - left_out):
-            if one.get(key) != other.get(key):
+            if not is_same(key, one.get(key), other.get(key)):
                 return f"{key}: {one.get(key)}, not {other.get(key)}"
     return ""
 

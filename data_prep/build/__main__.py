@@ -31,8 +31,8 @@ from data_prep.build.recipe import (
     Source,
     check_data,
     check_settings,
-    find_files,
     id_parts,
+    local_files,
 )
 from data_prep.build.rows import Job, SourceRows, Workers
 from data_prep.build.write import (
@@ -43,7 +43,6 @@ from data_prep.build.write import (
     counts_text,
     write_manifest,
 )
-from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.index import load_questions, read_questions
 from data_prep.schema import Problem, grpo_row, sft_row
 from data_prep.sources.base import Drop
@@ -59,11 +58,8 @@ def main() -> None:
     """Check the recipe, build every set, put the files in place, write the manifest."""
     (args,) = parse(__doc__, DataArguments, check=check_settings, owns="output_dir")
     sources = check_data(vars(args))
-    listed = [source for entries in sources.values() for source in entries]
-    inputs = [path for source in listed for path in find_files(source, args.data_root)]
-    names = [*args.decontaminate, *args.decontaminate_if_found]
-    found = [find_benchmark(name, args.data_root) for name in names]
-    check_folder(args.output_dir, [*inputs, *(path for path in found if isinstance(path, Path))])
+    inputs = local_files(vars(args))
+    check_folder(args.output_dir, inputs)
     known = (manifest.read(args.output_dir) or {}).get("inputs", {})  # a folder may have got files
     inputs += own_files([args.grader or ""])
     asked = {"config": vars(args), "defaults": manifest.defaults_of(args)}

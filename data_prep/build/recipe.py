@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.decontamination.benchmarks import BENCHMARKS
+from data_prep.decontamination.benchmarks import BENCHMARKS, find_benchmark
 from data_prep.sources.equations import THOUGHTS
 from data_prep.sources.registry import BUILDERS, known_options
 from grading import own_grader
@@ -180,6 +180,16 @@ def find_files(source: Source, data_root: str | None) -> list[Path]:
     if source.file is None or (data_root is None and source.hub):
         return []
     return list_files(Path(data_root or "", source.file), source.split)
+
+
+def local_files(values: dict[str, Any]) -> list[Path]:
+    """The local files that a build with these keys would read now: of sources and benchmarks."""
+    root = values.get("data_root")
+    sources = [source for entries in check_data(values).values() for source in entries]
+    names = [*values.get("decontaminate", ()), *values.get("decontaminate_if_found", ())]
+    found = [find_benchmark(name, root) for name in names]
+    files = [path for source in sources for path in find_files(source, root)]
+    return files + [place for place in found if isinstance(place, Path)]
 
 
 def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:

@@ -209,8 +209,11 @@ def write_manifest(
     inputs: list[Any] = []
     for source in read:
         inputs += find_files(source, args.data_root) or [source.hub]
-    checked = [name for name, count in benchmarks.items() if isinstance(count, int)]
-    inputs += [find_benchmark(name, args.data_root) for name in checked]
+    for name, count in benchmarks.items():
+        place = find_benchmark(name, args.data_root)
+        # One that could not be read counts as soon as its file changes.
+        if isinstance(count, int) or isinstance(place, Path):
+            inputs.append(place)
     inputs += own_files([args.grader or ""])
     outputs = {FILES[key]: report.summary() for key, report in reports.items()}
     made = {name: file["rows_out"] for name, file in outputs.items()}

@@ -166,6 +166,29 @@ def test_hosts_may_not_differ_in_what_a_resumed_run_may():
     assert run_folder.difference(run, other, ())
 
 
+def test_two_spellings_of_a_path_are_one_model(tmp_path, monkeypatch):
+    """A shell's completion adds a slash; the same run resumes."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("weights", "others"):
+        (tmp_path / name).mkdir()
+
+    def made(model):
+        return {
+            "config": {"model_name_or_path": model, "run_name": model},
+            "inputs": {model: "hash"}, "num_processes": 1,
+        }  # fmt: skip
+
+    old = made("weights")
+    for model in ("weights/", "./weights", str(tmp_path / "weights")):
+        new = made(model)
+        new["config"]["run_name"] = "weights"
+        assert not run_folder.difference(old, new)
+    assert "model_name_or_path" in run_folder.difference(old, made("others"))
+    new = made("weights")
+    new["inputs"]["weights"] = "another"
+    assert run_folder.difference(old, new).startswith("weights: hash")
+
+
 def test_deepspeed_has_its_states_in_a_folder(folder):
     checkpoint = add_checkpoint(folder, 4, is_sealed=False)
     for name in ("optimizer.pt", "scheduler.pt"):

@@ -1,0 +1,104 @@
+"""What counts as up to date for a stage that others need."""
+
+import json
+import os
+
+import pytest
+
+from pipeline import commands, manifest
+from pipeline.freshness import is_current
+from pipeline.variables import read
+from tests.unit.build.helpers import run as build
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch):
+    """Whether a stage's result with this configuration is that of these variables."""
+    monkeypatch.setattr(manifest, "matches_command", lambda *_: True)
+    monkeypatch.chdir(tmp_path)
+
+    def check(stage, config, *given):
+        folder = tmp_path / "run" / stage
+        folder.mkdir(parents=True, exist_ok=True)
+        made = {"stage": stage, "config": config, "inputs": {}}
+        (folder / manifest.NAME).write_text(json.dumps(made))
+        request = read(["grpo", "--run", str(folder.parent), *given], {})
+        words = commands.stage_words(request, stage, False)
+        return is_current(request, stage, words)
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("stage", "config", "given", "expected"),
+    [
+        ("base", {"seed": 1}, [], True),
+        ("base", {"seed": 1}, ["--seed", "1"], True),
+        ("base", {"seed": 1}, ["--seed", "2"], False),
+        ("data", {"data_root": "a"}, [], True),  # what was given before does not count
+        ("data", {"data_root": "a"}, ["--data_root", "a"], True),
+        ("data", {"data_root": "a"}, ["--data_root", "./a/"], True),
+        ("data", {"data_root": "a"}, ["--data_root", "b"], False),
+        ("data", {"data_root": None}, ["--data_root", "b"], False),
+        ("audit", {"model": "a", "keys": []}, ["--model", "a"], True),
+        ("audit", {"model": None, "keys": []}, ["--model", "b"], False),
+        ("audit", {"tokenizer": "a", "keys": []}, ["--tokenizer", "b"], False),
+        ("audit", {"keys": []}, [], True),
+        ("audit", {"keys": []}, ["--keys", "grpo.curriculum=off"], False),
+        ("audit", {"keys": ["grpo.curriculum=off"]}, ["--keys", "grpo.curriculum=off"], True),
+        ("audit", {"keys": ["grpo.curriculum=off"]}, [], False),  # another recipe was audited
+    ],
+)
+def test_a_variable_that_is_given_now_counts(check, tmp_path, stage, config, given, expected):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    assert check(stage, config, *given) is expected
+
+
+def test_a_benchmark_that_is_put_there_later_counts(tmp_path, capsys):
+    """So the notice's own remedy helps: training problems that copy it are then left out."""
+
+    def build_it():
+        _, made = build(tmp_path, recipe)
+        printed = capsys.readouterr().out
+        return made, "up to date" not in printed
+
+    rows = [{"question": f"What is {n} times {n + 1} plus {n}?", "answer": str(n * n + 2 * n)}
+            for n in range(3, 23)]  # fmt: skip
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = {
+        "grpo": [{"name": "generic", "file": "own.jsonl", "prompt_key": "question",
+                  "answer_key": "answer"}],
+        "decontaminate_if_found": ["aime25"],
+    }  # fmt: skip
+    made, is_built = build_it()
+    assert is_built and made["counts"] == {"grpo_train": 20}
+    assert not build_it()[1]
+    place = tmp_path / "aime/aime25.jsonl"
+    place.parent.mkdir()
+    place.write_text("not a row\n")  # which is skipped, with a notice
+    assert build_it()[1] and not build_it()[1]
+    copies = [{"problem": row["question"], "answer": row["answer"]} for row in rows[:3]]
+    place.write_text("".join(json.dumps(row) + "\n" for row in copies))
+    made, is_built = build_it()
+    assert is_built and made["counts"] == {"grpo_train": 17}
+    assert not build_it()[1]
+
+
+def test_so_does_a_file_that_a_folder_gets_later(check, tmp_path):
+    (tmp_path / "parts").mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / "parts" / name).write_text("{}\n")
+    source = {"name": "generic", "file": "parts", "prompt_key": "q", "answer_key": "a"}
+    config = {"data_root": None, "grpo": [source]}
+    folder = tmp_path / "run/data"
+    assert not check("data", config)
+    request = read(["grpo", "--run", str(folder.parent)], {})
+    words = commands.stage_words(request, "data", False)
+    known = {os.path.join("parts", name): "hash" for name in ("a.jsonl", "b.jsonl")}
+    for inputs, expected in ((known, True), (dict([*known.items()][:1]), False)):
+        made = {"stage": "data", "config": config, "inputs": inputs}
+        (folder / manifest.NAME).write_text(json.dumps(made))
+        assert is_current(request, "data", words) is expected
+    (tmp_path / "parts").rename(tmp_path / "gone")  # and what no longer exists does not count
+    assert is_current(request, "data", words)
