@@ -254,9 +254,9 @@ def look_ahead(request: Request) -> tuple[str, ...]:
     last = found[-1]
     words = ["-m", "stages.preflight.ahead", "--recipe", request.recipe, "--run", request.run]
     words += ["--goal", last]
-    words += overlay_flags(request) + flags(request, "model")
+    words += overlay_flags(request) + flags(request, "model", "data_root")
     if request.asks_for("sweep", "control"):
-        words += [*flags(request, "data_root"), "--sweep", *sweep_entries(request)]
+        words += ["--sweep", *sweep_entries(request)]
     if request.words.get("accelerate"):
         words += ["--one_process", "false"]
     words += key_flags(request)
@@ -298,7 +298,7 @@ def tool_words(request: Request, goal: str) -> tuple[str, ...]:
     words += overlay_flags(request) + flags(request, "gpus")
     if goal == "plan":
         words += flags(request, "price")
-    words += flags(request, "model", "tokenizer") + key_flags(request)
+    words += flags(request, "model", "data_root", "tokenizer") + key_flags(request)
     how = (request.words.get("accelerate") or ["--"])[0]
     if not how.startswith("--"):
         words += ["--accelerate", how]

@@ -204,12 +204,12 @@ TOOLS = {
     "preflight": Tool(
         "stages.preflight",
         "check a recipe for mistakes, memory and disk (GPUS=8)",
-        reads=("gpus", "tokenizer", "accelerate", "keys", "args"),
+        reads=("gpus", "data_root", "tokenizer", "accelerate", "keys", "args"),
     ),
     "plan": Tool(
         "stages.preflight.plan",
         "hours, tokens and cost of each stage (GPUS=8 PRICE=2.5)",
-        reads=("gpus", "price", "tokenizer", "accelerate", "keys", "args"),
+        reads=("gpus", "price", "data_root", "tokenizer", "accelerate", "keys", "args"),
     ),
     "fetch": Tool(
         "eval.fetch",

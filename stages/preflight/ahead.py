@@ -36,7 +36,7 @@ class AheadArguments:
     overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     sweep: list[str] = setting([], "what make sweep is given")
-    data_root: str | None = setting(None, "folder of the local data files, of a sweep over data")
+    data_root: str | None = setting(None, "folder of the local data files")
     keys: list[str] = setting([], "of any stage, as grpo.top_p=0.8")
     one_process: bool = setting(True, "false: batches of several processes are left to the launch")
 
@@ -51,7 +51,7 @@ def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, lis
     for stage in order((args.goal,), args.recipe, args.model or ""):
         path = Path(args.recipe, f"{stage}.yaml")
         if stage in CHECKED_AHEAD and path.is_file():
-            flags = stage_flags(stage, path, args.run, args.overlay, args.model)
+            flags = stage_flags(stage, path, args.run, args.overlay, args.model, args.data_root)
             flags += key_flags(args.keys, args.recipe, path.stem)
             found.append((stage, flags + (given if stage == args.goal else [])))
     if args.sweep:

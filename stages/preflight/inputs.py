@@ -86,7 +86,10 @@ ACCELERATE = RECIPES / "accelerate"
 KEYS_OF: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
     config_name(stage): load_keys(stage) for stage, row in STAGES.items() if row.arguments
 }
-TAKE_MODEL = [config_name(stage) for stage, row in STAGES.items() if "model" in row.flags]
+TAKE_MODEL, TAKE_DATA_ROOT = (
+    [config_name(stage) for stage, row in STAGES.items() if flag in row.flags]
+    for flag in ("model", "data_root")
+)
 INPUTS = (
     "train_file",
     "eval_file",
@@ -111,6 +114,7 @@ class PreflightArguments:
     accelerate: str | None = setting(None, "name of a file in configs/accelerate; ddp by default")
     gpu_memory: float = setting(80.0, "memory of one GPU, GiB")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
+    data_root: str | None = setting(None, "folder of the local data files")
     tokenizer: str | None = setting(None, "folder with the model's tokenizer and configs")
     overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
     keys: list[str] = field(default_factory=list, metadata={"help": "as grpo.top_p=0.8"})
@@ -205,12 +209,18 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
 
 
 def stage_flags(
-    stage: str, path: Path, run: str, overlay: str | None, model: str | None
+    stage: str,
+    path: Path,
+    run: str,
+    overlay: str | None,
+    model: str | None,
+    data_root: str | None,
 ) -> list[str]:
     """The command line that make gives a stage."""
     flags = ["--config", str(path), "--run_dir", run]
     flags += ["--overlay", overlay] if overlay and KEYS_OF[stage][1] else []
     flags += ["--model", model] if model and stage in TAKE_MODEL else []
+    flags += ["--data_root", data_root] if data_root and stage in TAKE_DATA_ROOT else []
     return flags
 
 
@@ -218,8 +228,9 @@ def read_stage(recipe: Recipe, path: Path) -> None:
     """Read a stage's file into the recipe, through the stage's own checks and its launch's."""
     stage, processes = path.stem, recipe.args.gpus
     own, hf, check = KEYS_OF[stage]
-    argv = stage_flags(stage, path, recipe.run, recipe.args.overlay, recipe.args.model)
-    argv += key_flags(recipe.args.keys, recipe.args.recipe, stage)
+    args = recipe.args
+    argv = stage_flags(stage, path, recipe.run, args.overlay, args.model, args.data_root)
+    argv += key_flags(args.keys, args.recipe, stage)
     settings = recipe.settings[stage] = read_settings(own, hf, argv, DEFAULTS if hf else None)
     if check and not hf:
         settings = recipe.settings[stage] = run_check(settings, check)

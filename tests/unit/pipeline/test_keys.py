@@ -92,6 +92,26 @@ def test_each_reader_gives_them_to_the_stage(tmp_path):
     assert given == ["0.8", "0.5"]  # what is varied comes last, and counts
 
 
+def test_preflight_and_plan_read_the_data_where_the_stages_do(tmp_path):
+    for name in ("data", "eval"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mine.jsonl").write_text('{"question": "What is 1 + 2?", "answer": "3"}\n')
+    recipe = tmp_path / "mine"
+    recipe.mkdir()
+    (recipe / "data.yaml").write_text(
+        "output_dir: '{run}/data'\ngrpo: [{name: generic, file: mine.jsonl, "
+        "prompt_key: question, answer_key: answer}]\n"
+    )
+    shared = {"recipe": str(recipe), "run": str(tmp_path / "run")}
+    _, found = read_recipe(PreflightArguments(**shared))
+    assert "mine.jsonl" in next(one.text for one in found if one.level == "error")
+    _, found = read_recipe(PreflightArguments(**shared, data_root=str(tmp_path)))
+    assert not [one for one in found if one.level == "error"]
+    for tool in ("preflight", "plan"):
+        request = read([tool, "--data_root", str(tmp_path)], {})
+        assert "--data_root" in commands.tool_words(request, tool)
+
+
 def test_preflight_says_once_what_is_wrong_and_reads_the_files_all_the_same():
     args = PreflightArguments(recipe=TOY, keys=["grpo.top_q=1"])
     recipe, found = read_recipe(args)
