@@ -192,7 +192,11 @@ def _diagnose(row: dict, completion: Any, final_number: bool) -> dict:
 
 
 def official_metrics(results: dict[str, Any], rows: list[dict], main: str) -> dict[str, Any]:
-    """`{num_problems, main, metrics}` of an official task: the harness's own figures."""
+    """`{num_problems, main, metrics}` of an official task: the harness's own figures.
+
+    Only the main metric has a 95 % interval, from the scores of `rows`.
+    """
+    interval = mean_interval([row["score"] for row in rows])
     metrics = {}
     for key, value in results.items():
         metric, _, name = key.partition(",")
@@ -202,6 +206,8 @@ def official_metrics(results: dict[str, Any], rows: list[dict], main: str) -> di
         metrics[key] = {
             "value": float(value),
             "stderr": None if stderr in (None, "N/A") else float(stderr),
+            "low": interval["low"] if key == main else None,
+            "high": interval["high"] if key == main else None,
             "n": len(rows),
         }
     return {"num_problems": len(rows), "main": main, "metrics": metrics}

@@ -4,6 +4,7 @@ import pytest
 
 from data_prep.sampling.store import Completion
 from eval.harness.score import (
+    official_metrics,
     official_problem,
     official_rows,
     process_completions,
@@ -98,6 +99,20 @@ def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
     assert (found["score"], found["verdict"], found["lenient"]) == (score, verdict, lenient)
     assert (found["outcome"], found["gold"], found["num_tokens"]) == (outcome, ["4"], 3)
     assert found["prompt"] == "Question: 2+2?\nAnswer:"
+
+
+@pytest.mark.parametrize(("stderr", "num", "has_interval"), [(0.29, 4, True), ("N/A", 1, False)])
+def test_only_the_main_metric_of_an_official_task_has_an_interval(stderr, num, has_interval):
+    """The rows hold the scores of that metric alone."""
+    main, other = "exact_match,flexible-extract", "exact_match,strict-match"
+    results = {"alias": "gsm8k", main: 0.5, other: 0.25}
+    results["exact_match_stderr,flexible-extract"] = stderr
+    rows = [{"score": float(place % 2)} for place in range(num)]
+    metrics = official_metrics(results, rows, main)["metrics"]
+    assert {name: one["value"] for name, one in metrics.items()} == {main: 0.5, other: 0.25}
+    assert metrics[other]["low"] is metrics[other]["high"] is None
+    low, high = metrics[main]["low"], metrics[main]["high"]
+    assert 0 <= low < 0.5 < high <= 1 if has_interval else low is high is None
 
 
 def test_an_official_row_whose_gold_cannot_be_read():

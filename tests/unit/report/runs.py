@@ -4,12 +4,13 @@ import json
 import sys
 from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from eval.harness.metrics import mean_interval
-from eval.harness.score import think_metrics, write_parquet
+from eval.harness.score import official_metrics, think_metrics, write_parquet
 from eval.report import __main__ as report
 from eval.report import page, plots
 from pipeline.manifest import sha256
@@ -58,9 +59,11 @@ def write_result(folder, rows, code="c"):
     for task, mode in dict.fromkeys((row["task"], row["mode"]) for row in rows):
         found = [row for row in rows if (row["task"], row["mode"]) == (task, mode)]
         if mode.startswith("official"):
-            scores = mean_interval([row["score"] for row in found])
-            main = "exact_match,flexible-extract"
-            value = {"num_problems": len(found), "main": main, "metrics": {main: scores}}
+            main, scores = "exact_match,flexible-extract", [row["score"] for row in found]
+            results = {"alias": task, "exact_match,strict-match": 0.0}
+            results |= {main: fmean(scores)}
+            results |= {"exact_match_stderr,flexible-extract": mean_interval(scores)["stderr"]}
+            value = official_metrics(results, found, main)
         else:
             value = think_metrics(found, mode)
         tasks.setdefault(task, {})[mode] = value

@@ -7,7 +7,7 @@ import pytest
 
 from eval.report import compare
 from pipeline.errors import UserError
-from tests.unit.report.runs import both_modes, make_rows, seal, write_run
+from tests.unit.report.runs import both_modes, make_rows, seal, solved, write_run
 from tests.unit.report.test_page import Reader
 
 
@@ -50,6 +50,13 @@ def test_a_run_without_seeds_is_compared_with_one_that_has_some(tmp_path, monkey
     found = run_compare(monkeypatch, tmp_path, "a", "b")
     assert list(found["checkpoints"]) == ["a/seed-0", "a/seed-1", "a", "b"]
     assert found["result"].startswith("b scores 25.0 % on held_out (avg@2), as much as a")
+
+
+def test_runs_of_an_official_task_alone(tmp_path, monkeypatch):
+    for run, right in (("a", 1), ("b", 3)):
+        write_run(tmp_path / run, make_rows(solved(right), "gsm8k", "official:gsm8k"))
+    first = run_compare(monkeypatch, tmp_path, "a", "b")["headline"][0]
+    assert first["value"] == "75.0 %" and first["note"].startswith("95 % [")
 
 
 def test_a_run_that_was_moved_is_read_where_it_is(tmp_path, monkeypatch):

@@ -232,6 +232,15 @@ def test_an_official_task_alone(tmp_path, monkeypatch):
     assert "→" not in alone.read_text().split('id="references"')[0]
 
 
+def test_an_official_task_beside_another_of_ours(tmp_path, monkeypatch):
+    rows = both_modes(1, "math500") + make_rows(solved(3), "gsm8k", "official:gsm8k")
+    write_result(tmp_path / "eval/grpo", rows)
+    folder = run_report(tmp_path, monkeypatch, ["grpo"])
+    ours, theirs = json.loads((folder / "report.json").read_text())["headline"]
+    assert (ours["name"], theirs["name"]) == ("grpo on math500", "grpo on gsm8k")
+    assert theirs["value"] == "75.0 %" and theirs["note"].startswith("95 % [")
+
+
 def test_stages_and_curves_next_to_the_checkpoints(tmp_path, monkeypatch):
     for name in ("sft", "grpo"):
         write_result(tmp_path / "eval" / name, both_modes(1))
