@@ -6,6 +6,7 @@ they follow the reader's light or dark.
 
 import html
 import io
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -70,14 +71,19 @@ class Panel:
 
 
 def read_curve(log_history: list[dict], key: str) -> tuple[list[int], list[float]]:
-    """Steps and values of one logged key; both empty where it was never logged."""
+    """Steps and values of one logged key; both empty where it was never logged.
+
+    An infinite value is NaN, which is drawn as a gap: fp16 logs an infinite gradient norm where its
+    scale was too high.
+    """
     scale = 100 if key.startswith(EVALUATION) else 1
-    points = [(log["step"], scale * log[key]) for log in log_history if is_number(log.get(key))]
-    return [step for step, _ in points], [value for _, value in points]
+    logs = [log for log in log_history if is_number(log.get(key))]
+    values = [scale * log[key] if math.isfinite(log[key]) else math.nan for log in logs]
+    return [log["step"] for log in logs], values
 
 
 def read_panels(log_history: list[dict]) -> list[Panel]:
-    """The panels for which the trainer, of SFT or of GRPO, logged anything."""
+    """The panels for which the trainer, of SFT or of GRPO, logged a finite value."""
     logged = dict.fromkeys(key for log in log_history for key in log)
     found = []
     known = GRPO_PANELS if "rollout/rewards" in logged else SFT_PANELS
@@ -85,7 +91,8 @@ def read_panels(log_history: list[dict]) -> list[Panel]:
         panels: dict[str, Panel] = {}
         for key in logged:
             line = read_curve(log_history, key)
-            if fnmatchcase(key, wanted) and line[0] and not key.endswith("_stderr"):
+            has_values = any(map(math.isfinite, line[1]))
+            if fnmatchcase(key, wanted) and has_values and not key.endswith("_stderr"):
                 label = re.sub("^(eval_|rewards/)|/mean$", "", key)
                 name = title.format(label)
                 panel = panels.setdefault(name, Panel(name, unit, {}))
@@ -100,11 +107,15 @@ def read_panels(log_history: list[dict]) -> list[Panel]:
 def moving_average(values: list[float], reach: int) -> list[float]:
     """Mean of each value with `reach` neighbours on either side, with fewer towards the ends.
 
-    Centred: a mean of past values runs next to a steep curve instead of through it.
+    Centred: a mean of past values runs next to a steep curve instead of through it. A NaN stays
+    one, and counts in no other mean.
     """
-    last = len(values) - 1
-    reaches = [min(reach, at, last - at) for at in range(len(values))]
-    return [float(np.mean(values[at - n : at + n + 1])) for at, n in enumerate(reaches)]
+    last, means = len(values) - 1, []
+    for at, value in enumerate(values):
+        n = min(reach, at, last - at)
+        near = values[at - n : at + n + 1]
+        means.append(value if math.isnan(value) else float(np.nanmean(near)))
+    return means
 
 
 def _draw_panel(axis, panel: Panel) -> None:
@@ -136,8 +147,9 @@ def _draw_panel(axis, panel: Panel) -> None:
     axis.margins(y=0.1)
     if len(panel.lines) > 1:
         axis.figure.legend(loc="outside lower left", ncols=2, **LEGEND)
-    if min(min(values) for _, values in panel.lines.values()) >= 0:
-        most = max(max(values) for _, values in panel.lines.values())
+    drawn = [value for _, values in panel.lines.values() for value in values]
+    if np.nanmin(drawn) >= 0:
+        most = np.nanmax(drawn)
         top = max(1.1 * most, axis.get_ylim()[1]) if most else 1
         axis.set_ylim(0, top)
 

@@ -1,5 +1,6 @@
 """The report's numbers and sentences by hand: changes, levels, warnings, figures."""
 
+import math
 import re
 from pathlib import Path
 
@@ -193,6 +194,8 @@ def test_a_base_with_random_weights_is_a_note_and_no_warning(tmp_path):
 def test_moving_average():
     assert plots.moving_average([0, 6, 0, 6], 1) == pytest.approx([0, 2, 4, 6])
     assert plots.moving_average([1, 2, 3, 4, 10], 2) == pytest.approx([1, 2, 4, 17 / 3, 10])
+    gap = pytest.approx([math.nan, 4, 5, 7], nan_ok=True)
+    assert plots.moving_average([math.nan, 3, 5, 7], 1) == gap
 
 
 def test_panels_are_those_that_were_logged():
@@ -211,6 +214,18 @@ def test_panels_are_those_that_were_logged():
     assert evaluation.lines == {"avg@4": ([0, 1], [25.0, 50.0])} and evaluation.errors == {}
     (panel,) = plots.read_panels([{"step": 1, "grad_norm": 2, "kl": 1}])  # of SFT
     assert panel.lines == {"grad_norm": ([1], [2])}
+
+
+@pytest.mark.parametrize("num", [2, plots.FEW])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_value_that_is_not_finite_is_a_gap(num, value):
+    history = [{"step": s, "loss": 1.0, "grad_norm": 3.0, "eval_loss": value} for s in range(num)]
+    history[0]["grad_norm"] = value  # as fp16 logs, until its scale is low enough
+    panels = plots.read_panels(history)
+    assert [panel.title for panel in panels] == ["Training loss", "Gradient norm"]
+    gap = pytest.approx([math.nan] + [3.0] * (num - 1), nan_ok=True)
+    assert panels[1].lines["grad_norm"] == ([*range(num)], gap)
+    assert len(plots.draw_curves(panels, "sft")) == 2
 
 
 def grouped(rows):
