@@ -29,7 +29,7 @@ COLUMNS = {
     "mode": "string",
     "id": "string",
     "source": "string",
-    "level": "int64",
+    "level": "double",
     "sample": "int64",
     "question": "string",
     "prompt": "string",

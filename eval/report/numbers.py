@@ -75,6 +75,8 @@ def read_result(folder: Path) -> Result:
     rows: dict[tuple[str, str], Rows] = defaultdict(list)
     table = dataset(folder / COMPLETIONS, format="parquet").to_table(columns=list(NUMBERS))
     for place, row in enumerate(table.to_pylist()):
+        if row["level"] is not None and row["level"] % 1 == 0:
+            row["level"] = int(row["level"])  # which is shown without a decimal point
         rows[row["task"], row["mode"]].append(row | {"place": place})
     return Result(folder, scores, dict(rows))
 
@@ -215,7 +217,7 @@ def factor_rates(rows: Rows) -> dict[str, float | None]:
     return dict(zip(PARTS, task_rates([*problem_shares(rows).values()]), strict=True))
 
 
-def level_scores(rows: Rows) -> dict[int, dict]:
+def level_scores(rows: Rows) -> dict[float, dict]:
     """`{level: {"value", "stderr", "low", "high", "n"}}`, levels ascending; n problems."""
     return scores_by("level", rows)
 

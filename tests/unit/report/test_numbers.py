@@ -21,6 +21,21 @@ def summarise(tmp_path, rows):
     return numbers.summarise({name: f"path/{name}" for name in rows}, results)
 
 
+def test_each_level_has_its_own_row_also_between_whole_ones(tmp_path):
+    levels = {5: 1, 5.5: 0, 6.0: 1, 6.5: 0, None: 1}
+    rows = [
+        row | {"id": f"of {level}"}
+        for level, right in levels.items()
+        for row in make_rows(solved(right, num_problems=1), level=level)
+    ]
+    report = summarise(tmp_path, {"sft": rows})
+    ((header, shown),) = page.level_tables(report).values()
+    assert header == ["level", "problems", "sft"]
+    assert [(str(level), score[:5]) for level, _, score in shown] == [
+        ("5", "100.0"), ("5.5", "0.0 ("), ("6", "100.0"), ("6.5", "0.0 (")
+    ]  # fmt: skip
+
+
 def test_scores_by_source_where_problems_came_from_several(tmp_path):
     rows = make_rows(solved(1, num_problems=2, k=2))
     others = [row | {"source": "orz"} for row in make_rows(solved(3, num_problems=4, k=2))]
