@@ -27,6 +27,7 @@ try:
         look_ahead,
         pending,
         resolve_models,
+        result_folder,
         stage_command,
     )
     from pipeline.errors import UserError, killed, run_cli
@@ -134,10 +135,10 @@ def run_only(request: Request) -> None:
     if request.dry_run:
         show([command])
         return
-    started = time.time()
+    folder, started = result_folder(request, command) if goal in STAGES else None, time.time()
     run(command.words, child_env(force="1" if request.is_on("force") else ""))
-    if goal in STAGES:
-        check_finished(Path(request.run, goal), command.words, started)
+    if folder:
+        check_finished(folder, command.words, started)
 
 
 def run_clean(request: Request) -> None:

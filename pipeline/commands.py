@@ -10,7 +10,8 @@ from pathlib import Path
 from pipeline import named_models, strict_yaml
 from pipeline.errors import UserError
 from pipeline.freshness import is_current
-from pipeline.stages import CHECKED_AHEAD, STAGES, TOOLS, config_name, is_for_scoring
+from pipeline.settings import Settings, read_settings
+from pipeline.stages import CHECKED_AHEAD, STAGES, TOOLS, config_name, is_for_scoring, load_keys
 from pipeline.variables import Request, find_config, name_checkpoint
 
 
@@ -128,6 +129,20 @@ def stage_command(request: Request, goal: str) -> Command:
         module = TOOLS[goal].module if goal in TOOLS else STAGES[goal].module
         words = (*launcher(request, goal), "-m", module)
     return Command(goal, (*words, *passed))
+
+
+def settings_of(stage: str, words: Sequence[str]) -> Settings:
+    """The settings that a stage reads from the words of its command; the report has eval's keys."""
+    own, hf, _ = load_keys("eval" if stage == "report" else stage)
+    return read_settings(own, hf, list(words[words.index(STAGES[stage].module) + 1 :]))
+
+
+def result_folder(request: Request, command: Command) -> Path:
+    """The folder that a stage alone writes to; its flags may name another recipe or run."""
+    if command.stage == "audit" or "--help" in command.words:
+        return Path(request.run, command.stage)
+    key = "report_dir" if command.stage == "report" else "output_dir"
+    return Path(getattr(settings_of(command.stage, command.words), key))
 
 
 def resolve_paths(words: Sequence[str]) -> list[str]:

@@ -210,6 +210,19 @@ def test_one_stage_alone(start, tmp_path):
     assert done.returncode == 0 and started(tmp_path) == [["sft", words, ""]]
 
 
+@pytest.mark.parametrize(
+    ("stage", "is_finished"), [("data", True), ("sft", True), ("sft", False), ("report", True)]
+)
+def test_a_stage_alone_is_looked_for_in_the_run_of_its_flags(start, tmp_path, stage, is_finished):
+    (tmp_path / "run" / stage).mkdir(parents=True)  # of the recipe's own run: it has not ended
+    if not is_finished:
+        (tmp_path / "unfinished").write_text(stage)
+    file = tmp_path / "tiny-cpu" / f"{stages.config_name(stage)}.yaml"
+    done = start("pipeline", stage, "--only", "--config", str(file), "--run_dir", f"{tmp_path}/b")
+    assert (done.returncode, len(started(tmp_path))) == (0 if is_finished else 2, 1)
+    assert (f"{tmp_path}/b/{stage}: no manifest.json" in done.stderr) is not is_finished
+
+
 @HOW
 def test_a_user_s_model_goes_to_every_stage_that_reads_one(start, tmp_path, how):
     assert start(how, "demo", MODEL="/a b").returncode == 0
