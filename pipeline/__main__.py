@@ -28,7 +28,9 @@ try:
         pending,
         resolve_models,
         result_folder,
+        settings_of,
         stage_command,
+        stage_words,
     )
     from pipeline.errors import UserError, killed, run_cli
     from pipeline.freshness import check_finished, check_start_model, is_current
@@ -73,6 +75,10 @@ def main() -> None:
         return
     if request.list_stages:
         sys.stdout.write("\n".join([request.run, *pending(request)]) + "\n")
+        return
+    if request.start_model:
+        words = stage_words(request, "grpo", request.asks_for("grpo"))
+        sys.stdout.write(f"{settings_of('grpo', words).model_name_or_path}\n")
         return
     planned = commands(request)
     if request.dry_run:

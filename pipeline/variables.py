@@ -67,6 +67,7 @@ OPTIONS = {
     "dry-run": "print the commands that would run, and run none",
     "only": "run this one stage alone, with the flags that follow: --config F --key value",
     "list": "print the run's folder and the stages that are not up to date",
+    "start-model": "print the model that GRPO starts from",
 }
 # Read by the Makefile itself, or by a target that is no goal of this command.
 OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "SHAPE", "MODES", "SMALL", "CPU_STANDIN")
@@ -98,6 +99,7 @@ class Request:
     only: bool = False
     dry_run: bool = False
     list_stages: bool = False
+    start_model: bool = False
     passed: tuple[str, ...] = ()  # with --only: flags of the stage
     is_make: bool = False
 
@@ -230,6 +232,7 @@ def read_flags(words: Sequence[str]) -> Request:
         only=switches["only"],
         dry_run=switches["dry_run"],
         list_stages=switches["list"],
+        start_model=switches["start_model"],
         passed=tuple(passed),
     )
 

@@ -154,7 +154,8 @@ on_first() {
 # serve: vLLM's server in the background; on several hosts one server, held together by Ray.
 server=
 serve() {
-  local ray=()
+  local ray=() model
+  model=$(.venv/bin/python -m pipeline grpo --start-model ${dry_run:+--dry-run})
   ((${#servers[@]} == 1)) || ray=(--distributed-executor-backend ray)
   step_on "${servers[@]}"
   # What the trainer needs of it: docs/vllm.md.
@@ -171,9 +172,9 @@ serve() {
       exec vllm serve "${@:2}"
     else
       until ray start --address "$HEAD:6379" --block; do sleep 2; done
-    fi' serve "${#servers[@]}" "$RUN/sft" "${flags[@]}" $VLLM_ARGS)
+    fi' serve "${#servers[@]}" "$model" "${flags[@]}" $VLLM_ARGS)
   if [[ -n $dry_run ]]; then
-    on_hosts "vllm serve $RUN/sft ${flags[*]} $VLLM_ARGS"
+    on_hosts "vllm serve $model ${flags[*]} $VLLM_ARGS"
   else
     srun "${step[@]}" "${command[@]}" &
     server=$!

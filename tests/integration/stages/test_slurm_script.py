@@ -50,7 +50,7 @@ words = sys.argv[1:]
 if "--only" in words:
     words.insert(2, "--dry-run")
 done = subprocess.run([sys.executable, *words], stdout=subprocess.PIPE, text=True)
-if done.returncode or "--list" in words:
+if done.returncode or {"--list", "--start-model"} & {*words}:
     sys.stdout.write(done.stdout)
     sys.exit(done.returncode)
 words = shlex.split(done.stdout)[1:]
@@ -235,6 +235,22 @@ def test_the_real_parsers_take_the_flags(job):
     _, grpo, model = parse("", GrpoArguments, ("GRPOConfig", "ModelConfig"), argv=own)
     assert (grpo.use_vllm, grpo.vllm_mode, grpo.vllm_server_host) == (True, "server", "n3")
     assert model.model_name_or_path == server[3]  # served and trained are the same
+
+
+@pytest.mark.parametrize(
+    ("given", "model"),
+    [
+        ({"RECIPE": "rlite"}, "Qwen/Qwen2.5-7B"),
+        ({"RECIPE": "rlite", "MODEL": "my w"}, "my w"),
+        ({"RECIPE": "rlite", "KEYS": "grpo.model_name_or_path=w"}, "w"),
+        ({"RECIPE": "grpo7b", "MODEL": "my w", "RUN": "runs/a"}, "runs/a/sft"),
+    ],
+)
+def test_the_server_has_the_model_that_grpo_starts_from(job, given, model):
+    code, said, records = job.run(VLLM_HOSTS="1", **given)
+    assert code == 0, said
+    assert [r[3] for r in records if r[0] == "vllm" and r[2] == "serve"] == [model]
+    assert f" vllm serve {model} --port" in job.run(VLLM_HOSTS="1", flags=["--dry-run"], **given)[1]
 
 
 def test_without_a_server_all_hosts_train(job):
