@@ -15,7 +15,7 @@ from grading.equivalence.tokens import word_set
 from grading.equivalence.values import is_measure
 
 MAX_AROUND = 80  # characters on either side of a box that are looked at
-MAX_BEFORE = 200  # characters before the first box in which a group around it may open
+MAX_BEFORE = 200  # characters before a box in which a group before or around it may open
 MAX_BOXES = 50  # of a text, from its end, whose surroundings are looked at
 MAX_ENCLOSING = 4  # groups around a box that are looked at
 
@@ -115,17 +115,26 @@ _CHANGES = re.compile(
 _OPERATOR = (
     r"(?:[-+/\u00d7\u00f7\u00b7\u2212]|(?<!\*)\*(?!\*)|\\(?:times|cdot|div|ast|pm|mp)(?![A-Za-z]))"
 )
-# What ends the formula before a box: a relation, an arrow, a separator, a full stop, a delimiter.
+_LABEL = r"\\(?:color(?:box)?|text[a-z]*|mathrm|[mh]box|emph|label|tag|[hv]space)\*?\s*\{[^{}]*"
+_ENDING_LABEL = rf"(?:{_LABEL}|\\math(?:bf|it|sf)\s*\{{[^{{}}]*)[:,;.=!?][^{{}}]*\}}+"
+_LAYOUT = (
+    r"\\begin\s*\{(?:equation|displaymath|eqnarray|multline|split|(?:fl)?align(?:ed)?"
+    r"|gather(?:ed)?)\*?\}"
+)
+# What ends the formula before a box: a relation, an arrow, a separator, a full stop, a delimiter,
+# a label that holds one of them, the start of an environment that only lays formulas out.
 _START = re.compile(
-    r"[$&:,;\n=<>\u2190-\u21ff\u2208\u2234\u2243\u2245\u2248\u2261\u2264\u2265\u27f5-\u27ff]"
+    rf"{_ENDING_LABEL}|{_LAYOUT}"
+    r"|[$&:,;\n=<>\u2190-\u21ff\u2208\u2234\u2243\u2245\u2248\u2261\u2264\u2265\u27f5-\u27ff]"
     r"|[.!?](?=[\s*])|\\(?:[(\[]|\\[(\[]?|(?:q?quad|[A-Za-z]*(?:[aA]rrow|eq)[a-z]*|[a-z]*sim"
     r"|approx|cong|leadsto|therefore|because|implies|i?ff|to|mapsto|in|[lg]e|propto|equiv|coloneqq"
     r"|models|vdash|colon|big|Big|vert|mid)(?![A-Za-z]))"
 )
 _NO_CONTENT = (
     r"(?:[\s{.*~]|\\[!,;: ]"
-    r"|\\(?:left|displaystyle|[lL]arge|LARGE|huge|bf|bm|mathbf|boldsymbol|underline)(?![A-Za-z])"
-    r"|\\(?:color|textcolor|text|mathrm|textbf|mbox)\s*\{[^{}]*\})*"
+    r"|\\(?:left|(?:display|text)style|[lL]arge|LARGE|[hH]uge|normalsize|bf(?:series)?|rm|it|bm"
+    r"|math(?:bf|it|sf)|boldsymbol|underline|ensuremath)(?![A-Za-z])"
+    rf"|{_LABEL}(?:\}}|$))*"
 )
 _NOTHING = re.compile(rf"{_NO_CONTENT}[-+\u2212]?{_NO_CONTENT}")
 _SIGN = re.compile(rf"{_NO_CONTENT}[-\u2212](\s*){_NO_CONTENT}")
@@ -180,9 +189,10 @@ class _Around:
         self.text, self.box = text, box
         self.before = text[max(0, box.start - MAX_AROUND) : box.start]
         self.after = text[box.end : box.end + MAX_AROUND]
-        starts = [match.end() for match in _START.finditer(self.before)]
-        self.start = starts[-1] if starts else 0
-        self.prefix = self.before[self.start :]  # of the same formula
+        # A label is read as a whole, also where it is longer than what is looked at otherwise.
+        starters = _START.finditer(text, max(0, box.start - MAX_BEFORE), box.start)
+        self.start = max(box.start - MAX_AROUND, 0, *(match.end() for match in starters))
+        self.prefix = text[self.start : box.start]  # of the same formula
 
     def is_part(self) -> bool:
         """Whether the box is a part of a larger formula."""
@@ -196,7 +206,7 @@ class _Around:
             before, prefix = (_BRACKET.sub("", one) for one in (before, prefix))
             if self.after[closing.end() :].startswith("^") or before.endswith(("-", "\u2212")):
                 return True
-        before = _OPENING.sub(" ", before)  # 3 + $\boxed{4}$
+        before = _OPENING.sub(" ", re.sub(_ENDING_LABEL, " ", before))  # 3 + $\boxed{4}$
         is_operation = _MAY_OPERATE.search(before, len(before) - 20) and _OPERATION.search(before)
         if is_operation and not _NO_OPERATION.search(before):
             return not _BULLET.search(before) or (before == self.before and self.is_inside)
@@ -226,7 +236,7 @@ class _Around:
         """`-` where a minus stands before the box, and no bullet or dash."""
         if not (match := _SIGN.fullmatch(self.prefix)):
             return "-" if re.search(r"\s[-\u2212]$", self.prefix) else ""
-        starter = self.before[self.start - 1] if self.start else "\n"
+        starter = self.text[self.start - 1] if self.start else "\n"
         is_apart = match[1] and starter in ":,;.!?\n"
         return "" if is_apart and not self.is_inside else "-"
 

@@ -70,6 +70,19 @@ def test_the_question_forbids(prediction, gold, question):
         (r"- **$\boxed{5}$**", "5"),
         (r"$x = -\boxed{5}$", "-5"),
         (r"48 + 24 = 72. \boxed{72}", "72"),
+        (r"\[\text{Answer: }\boxed{18}\]", "18"),
+        ("\\[\n\\textbf{Final Answer: } \\boxed{18}\n\\]", "18"),
+        (r"$\mathbf{Therefore, } \boxed{18}$", "18"),
+        (r"$\textit{Answer} \boxed{18}$", "18"),
+        (r"$\text{Answer \boxed{18}}$", "18"),
+        (r"$5\text{ cm, so } \boxed{18}$", "18"),
+        (rf"$\text{{Therefore, {'the total ' * 12} is: }}\boxed{{18}}$", "18"),
+        (r"$\text{The answer is: }\boxed{\text{B}}$", "B"),
+        (r"$\text{Answer: } -\boxed{18}$", "-18"),
+        (r"\begin{equation}\label{eq:1}\boxed{18}\end{equation}", "18"),
+        (r"\begin{align*}\boxed{18}\end{align*}", "18"),
+        (r"\[\begin{aligned}\boxed{18}\end{aligned}\]", "18"),
+        (r"$\Huge\boxed{18}$", "18"),
     ],
 )
 def test_the_text_does_not_forbid(text, gold):
@@ -84,6 +97,11 @@ def test_the_text_does_not_forbid(text, gold):
         r"ten times $\boxed{2}$", r"the square root of $\boxed{2}$", r"$\boxed{2}$ squared",
         "The answer isn\u2019t $\\boxed{2}$.", r"\frac{\boxed{2}}{2}", r"\sqrt{\boxed{2}}",
         r"It is wrong that the answer is \boxed{2}; it is 12.", r"3 + $\boxed{2}$",
+        r"$\text{area}=3\boxed{2}$", r"$\text{Answer: }3+\boxed{2}$", r"$\text{So, }x \boxed{2}$",
+        r"$3 + \text{Answer: }\boxed{2}$", r"$\text{Answer: }-\boxed{2}$",
+        r"$\text{Answer: not }\boxed{2}$", r"\begin{align*}3+\boxed{2}\end{align*}",
+        r"\begin{equation}\pi\boxed{2}\end{equation}",
+        r"\[\begin{pmatrix}\boxed{2}&3\end{pmatrix}\]",
     ],
 )  # fmt: skip
 def test_the_text_forbids(text):
