@@ -73,7 +73,9 @@ def is_well_formed(
     num_pairs = 1 if answer_form == "tags" else 0
     if rest.count(ANSWER_OPEN) != num_pairs or rest.count(ANSWER_CLOSE) != num_pairs:
         return False
-    found = _FORMS.get(answer_form, find_boxes)(rest)
+    found = find_boxes(rest)
+    if find := _FORMS.get(answer_form):
+        found = [one for answer in find(rest) for one in find_boxes(answer) or [answer]]
     if not found and final_number and "\\boxed" not in rest:
         return _final_statement(rest).status == "ok"
     return len(found) == 1 and not _BLANK.fullmatch(found[0])
@@ -94,7 +96,7 @@ def extract(
     if status != "ok":
         return Extraction(None, status)
     find = _FORMS.get(answer_form)
-    found = find(rest) if find else find_answers(rest, question)
+    found = _read_each(find(rest), question) if find else find_answers(rest, question)
     if not found and final_number and "\\boxed" not in rest:
         return _final_statement(rest)
     return _only_one(found, question)
@@ -144,13 +146,13 @@ def _with_its_option(parts: list[str], last: str, question: str) -> str | None:
     return letter
 
 
-def extract_short(text: str) -> Extraction:
+def extract_short(text: str, question: str = "") -> Extraction:
     """Find the answer in a bare value or short text: a box, else the text, else what it states."""
     status, _, text = _split_thought(text, None)
     if status != "ok":
         return Extraction(None, status)
-    if found := find_boxes(text):
-        return _only_one(found)
+    if find_boxes(text):
+        return _only_one(find_answers(text, question), question)
     if "\\boxed{" in text:
         return Extraction(None, "no_answer")  # never closed
     tagged = _tagged(text)
@@ -160,16 +162,29 @@ def extract_short(text: str) -> Extraction:
 
 
 def _hashed(text: str) -> list[str]:
-    """What is behind `####` on its line, or on the next: the boxes there, else the text."""
-    answers = [answer.strip("*_` \t").rstrip("*_`. \t") for answer in _ANSWER_LINE.findall(text)]
-    return [value for answer in answers for value in find_boxes(answer) or [answer]]
+    """What is behind `####` on its line, or on the next."""
+    return [answer.strip("*_` \t").rstrip("*_`. \t") for answer in _ANSWER_LINE.findall(text)]
 
 
 def _tagged(text: str) -> list[str]:
-    """What is between answer tags: the boxes there, else the text."""
+    """What is between answer tags."""
     closed = [part for part in text.split(ANSWER_OPEN)[1:] if ANSWER_CLOSE in part]
-    answers = [part.partition(ANSWER_CLOSE)[0] for part in closed]
-    return [value for answer in answers for value in find_boxes(answer) or [answer]]
+    return [part.partition(ANSWER_CLOSE)[0] for part in closed]
+
+
+def _read_each(answers: list[str], question: str) -> list[str]:
+    """The boxes of each as `find_answers` reads them, else its text; empty where none is an answer.
+
+    Boxes that are no answers count beside one that is, as `find_answers` has it within a text.
+    """
+    found: list[str] = []
+    has_answer = False
+    for answer in answers:
+        boxes = find_boxes(answer)
+        said = find_answers(answer, question) if boxes else [answer]
+        has_answer = has_answer or bool(said)
+        found += said or boxes
+    return found if has_answer else []
 
 
 # A quoted `"####"` only speaks of one; the next on the same line is another answer.

@@ -8,7 +8,7 @@ import pytest
 
 from grading.boxes import last_boxed
 from grading.extract import extract, extract_short, is_well_formed, read_leniently
-from grading.grade import grade, grade_leniently
+from grading.grade import grade, grade_leniently, grade_short_all
 from tests.files import read_rows
 
 TABLE = Path(__file__).parent / "tables/readings.jsonl"  # form, text, status, prediction
@@ -83,6 +83,37 @@ def test_a_part_beside_a_whole_box_still_counts_as_a_second_answer(part, whole):
 def test_several_boxes_are_the_golds_list_or_nothing(boxes, gold, verdict):
     text = " and ".join(f"$\\boxed{{{one}}}$" for one in boxes)
     assert grade(f"<think>so</think> {text}", gold).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "verdict"),
+    [
+        (r"$\boxed{18}$.", "18", "right"),
+        (r"\boxed{18} dollars", "18", "right"),
+        (r"$x=-\boxed{18}$", "-18", "right"),
+        (r"-\boxed{18}", "18", "wrong"),
+        (r"\boxed{18} cm", "18 m", "wrong"),
+        (r"It is not \boxed{18}; it is 19.", "18", "no_answer"),
+        (r"$3+\boxed{18}$", "18", "no_answer"),
+        (r"2^{\boxed{18}}", "18", "no_answer"),
+        (r"\boxed{18} million", "18", "no_answer"),
+        (r"\boxed{} 18", "18", "no_answer"),
+    ],
+)
+def test_every_form_reads_a_box_alike(text, gold, verdict):
+    places = {"box": "{}", "bare_box": "{}", "tags": "<answer>{}</answer>", "hashes": "#### {}"}
+    for form, place in places.items():
+        completion = "<think>so</think> " + place.replace("{}", text)
+        assert grade(completion, gold, answer_form=form).verdict == verdict
+        assert is_well_formed(completion, answer_form=form) is (r"\boxed{}" not in text)
+    assert grade_short_all([text], [gold])[0].verdict == verdict
+
+
+def test_a_part_in_one_pair_of_tags_counts_beside_an_answer_in_another():
+    part = r"<think>so</think> <answer>$2\boxed{18}$</answer> <answer>%s</answer>"
+    for other in (r"\boxed{19}", "19"):
+        assert grade(part % other, "19", answer_form="tags").verdict == "several_answers"
+    assert grade(part % "18", "18", answer_form="tags").verdict == "right"
 
 
 def test_the_gold_tells_whether_letters_are_options():
