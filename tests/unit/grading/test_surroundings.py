@@ -83,6 +83,15 @@ def test_the_question_forbids(prediction, gold, question):
         (r"\begin{align*}\boxed{18}\end{align*}", "18"),
         (r"\[\begin{aligned}\boxed{18}\end{aligned}\]", "18"),
         (r"$\Huge\boxed{18}$", "18"),
+        (r"They sum to $\frac{1}{2}$, to get a sum of $\boxed{500}$.", "500"),
+        (r"The numbers have a product of \boxed{24} and a sum of 10.", "24"),
+        (r"This leaves a difference of $\boxed{5}$ dollars.", "5"),
+        (r"The number of questions he did not answer is $\boxed{6}$.", "6"),
+        (r"The number of students who do not agree with the plan is \boxed{12}.", "12"),
+        (r"The students who did not give the answer are \boxed{12}.", "12"),
+        (r"Since the store does not give a discount she pays $\boxed{40}$.", "40"),
+        (r"We cannot assume that it is fair so the answer is \boxed{12}.", "12"),
+        (r"It is false that the ratio is constant but the value is \boxed{12}.", "12"),
     ],
 )
 def test_the_text_does_not_forbid(text, gold):
@@ -102,6 +111,11 @@ def test_the_text_does_not_forbid(text, gold):
         r"$\text{Answer: not }\boxed{2}$", r"\begin{align*}3+\boxed{2}\end{align*}",
         r"\begin{equation}\pi\boxed{2}\end{equation}",
         r"\[\begin{pmatrix}\boxed{2}&3\end{pmatrix}\]",
+        r"the sum of $\boxed{2}$ and $3$", r"the sum of \boxed{2}, 3 and 5",
+        r"I certainly would not say the total is \boxed{2}", r"Do not write \boxed{2}",
+        r"One cannot conclude that $x=\boxed{2}$", r"Nobody should claim it is \boxed{2}",
+        r"Tom does not think the answer is \boxed{2}", r"He would not accept a total of \boxed{2}",
+        r"The key does not agree that she has \boxed{2}", r"The book does not give \boxed{2}",
     ],
 )  # fmt: skip
 def test_the_text_forbids(text):
