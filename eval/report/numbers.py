@@ -72,6 +72,10 @@ def read_result(folder: Path) -> Result:
     if not path.is_file():
         raise UserError(f"{path} is missing; `make eval` makes it")
     scores = json_files.read(path, SCORES, "run `make eval` again")
+    for modes in scores["tasks"].values():
+        for mode in modes.values():  # earlier versions gave official scores no interval
+            for name, found in mode["metrics"].items():
+                mode["metrics"][name] = {"low": None, "high": None} | found
     rows: dict[tuple[str, str], Rows] = defaultdict(list)
     table = dataset(folder / COMPLETIONS, format="parquet").to_table(columns=list(NUMBERS))
     for place, row in enumerate(table.to_pylist()):

@@ -1,6 +1,7 @@
 """Runs side by side: what is paired, how seeds count, what is refused."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -57,6 +58,18 @@ def test_runs_of_an_official_task_alone(tmp_path, monkeypatch):
         write_run(tmp_path / run, make_rows(solved(right), "gsm8k", "official:gsm8k"))
     first = run_compare(monkeypatch, tmp_path, "a", "b")["headline"][0]
     assert first["value"] == "75.0 %" and first["note"].startswith("95 % [")
+
+
+def test_official_scores_of_an_earlier_version_have_no_interval(tmp_path, monkeypatch):
+    for run in "ab":
+        write_run(tmp_path / run, make_rows(solved(1), "gsm8k", "official:gsm8k"))
+        (path,) = (tmp_path / run).rglob("scores.json")
+        text = re.sub(r',\s*"(low|high)": [\w.]+', "", path.read_text())
+        assert '"low"' not in text
+        path.write_text(text)
+        seal(tmp_path / run / "eval", {"checkpoints": [f"grpo={tmp_path / run}/grpo"]})
+    first = run_compare(monkeypatch, tmp_path, "a", "b")["headline"][0]
+    assert first["value"] == "25.0 %" and "95 %" not in first["note"]
 
 
 def test_a_run_that_was_moved_is_read_where_it_is(tmp_path, monkeypatch):
