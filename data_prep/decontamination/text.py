@@ -142,8 +142,18 @@ _LATEX = _rules(
     ("", r"(?<![a-z'\\_^])([a-z]) (?=[a-z](?![a-z']))", r"\1"),  # A B = AB
 )  # fmt: skip
 _MIN_LETTERS = 30
-# Signs that carry mathematics stay (3-2 is not 3+2, 1.5 is not 15, 5! is not 5); the rest goes.
-_PUNCTUATION = re.compile(r"[,;:?$'\"`\u2018\u2019\u201c\u201d\u2026]|(?<![\d)])!|\.(?!\d)")
+_SINGLE_LETTER = r"(?<![^\W\d_])[A-Za-z\u0370-\u03ff]"
+_FOLDED = str.maketrans({"\u2018": "'", "\u2019": "'", "\u2032": "'", "\u2033": "''"})
+# Signs that carry mathematics stay (3-2 is not 3+2, 1.5 is not 15); the rest goes. Quotation marks
+# go first, lest one behind a letter be taken for a prime.
+_PUNCTUATION = _rules(
+    ("'", r"(?<![\w)\]}'`$])['`]{1,2}([\w\\(\[{][^'`]{0,80})'{1,2}(?!\w)", r" \1 "),
+    # f', AB', P_1', \omega', (fg)'; but not n's, dogs'.
+    ("'", rf"((?:{_SINGLE_LETTER}|[A-Z]|_\d|\\[A-Za-z]+|[)\]}}]) ?'+(?![^\W\d_]))|'", r"\1 "),
+    # 5!, (n-1)!, 2n!, x != 3; but not Go!
+    ("!", rf"((?:{_SINGLE_LETTER}|[\d)\]}}])!+)|!(?!=)", r"\1 "),
+    ("", '[,;:?$"`\u201c\u201d\u2026]|\\.(?!\\d)', " "),
+)
 
 
 def _rewrite(text: str, rules: list[tuple]) -> str:
@@ -222,9 +232,9 @@ def without_options(question: str) -> str:
 
 def normalise_question(question: str) -> str:
     """A question without what editions of one problem differ in: case, spacing, punctuation."""
-    text = re.sub(r"[\u200b-\u200d\u2060\ufeff]|(?<=\d),(?=\d{3}\b)", "", question.casefold())
-    text = " ".join(_PUNCTUATION.sub(" ", text).split())
-    return re.sub(r" ?([-+*/=<>^(){}\[\]|]) ?", r"\1", text).strip()
+    text = re.sub(r"[\u200b-\u200d\u2060\ufeff]|(?<=\d),(?=\d{3}\b)", "", question)
+    text = _rewrite(text.translate(_FOLDED), _PUNCTUATION).casefold()
+    return re.sub(r" ?(!=|[-+*/=<>^(){}\[\]|']) ?", r"\1", " ".join(text.split())).strip()
 
 
 def question_key(question: str, trace: int = 0) -> bytes:
@@ -260,7 +270,9 @@ _TOKEN = re.compile(
     r"\\not *=|\\[a-z]+|\\.|\d+(?:\.\d+)?|\.\d+"
     rf"|[{_CJK}]|(?:(?![{_CJK}])[^\W\d_])+(?:'(?:(?![{_CJK}])[^\W\d_])+)?"
     # A hyphen before a word is none, nor is a dash; a bang or a stroke needs something to act on.
-    r"|(?<!-)-(?!\s?\$?[a-z]{3}|-)|(?<=[\d)])!(?!=)|(?<=\b[a-z])!(?!=)|(?<=\b[a-z])'+(?![a-z])"
+    r"|(?<!-)-(?!\s?\$?[a-z]{3}|-)"
+    rf"|(?:(?<={_SINGLE_LETTER})|(?<=[\d)\]}}]))!+(?!=)"
+    rf"|(?:(?<={_SINGLE_LETTER})|(?<=[)\]}}])|(?<=_\d))'+(?![a-z])"
     r"|[<>!]=|[+*/=<>^(){}\[\]|%°√]"
 )
 # Token -> how else it is written; a command without its backslash needs no entry.
@@ -395,7 +407,7 @@ def _name(raw: str) -> str:
         whole, decimals = whole or "0", decimals.rstrip("0")
         return f"{whole}.{decimals}" if decimals else whole
     if raw[0] == "'":
-        return "prime"
+        return "prime" * len(raw)
     word = raw.replace("'", "")
     if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui":
         word = word[:-1]  # a plural, or the third person

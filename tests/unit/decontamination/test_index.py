@@ -195,6 +195,16 @@ def test_kinds_and_scores(index):
     assert (longer.kind, longer.score) == ("embedded", 1.0)
 
 
+def test_a_prime_or_a_factorial_makes_another_question():
+    texts = ("Let $f(x) = x^3$. Find $f'(2)$.", "Find the units digit of $n!$ where $n = 14$.")
+    index = EvalIndex([Problem(text, "set", text, ("12",)) for text in texts])
+    for text in texts:
+        curly = Problem("1", "set", text.replace("'", "’"), ("12",))
+        assert index.find_repeated(curly).kind == "exact"
+        other = Problem("1", "set", re.sub("['!]", "", text), ("8",))
+        assert index.find_repeated(other) is None
+
+
 def test_the_best_of_several_matches_is_returned():
     near = EGGS.replace("fresh duck egg", "egg")
     index = EvalIndex([Problem("1", "a", near, ("18",)), Problem("1", "b", EGGS, ("18",))])

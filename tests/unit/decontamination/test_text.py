@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - apostrophes and primes
 """Words of a question: what two editions share, and what tells two questions apart."""
 
 import json
@@ -35,6 +36,35 @@ def test_scripts_without_spaces_give_one_token_per_character():
 
 def test_long_white_space_takes_no_longer_than_other_text():
     assert normalise_question("a" + " \n" * 99_999 + "$ + " + "$ " * 99_999 + "b?") == "a+b"
+
+
+SAME_TEXT = [
+    ("Find $f'(2)$ and $g''$.", "find f’(2) and g″"),
+    ("area $\\triangle '$ of $(fg) '$", "area $\\triangle'$ of $(fg)'$"),
+    ("Janet’s eggs at 5 o’clock!", "JANET'S eggs at 5 o'clock"),
+    ("the dogs’ $n$'s", "The dogs' $n's$"),
+    ("A ‘B’ is (‘x’)", 'a "b" is (x)'),
+    ("``A'' in ``(the) \\emph{TEST}''", '"A" in "(the) \\emph{TEST}"'),
+    ("If $n! + 1 != 3$, go!", "if n!+1 != 3 go"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SAME_TEXT)
+def test_typography_makes_no_other_text(first, second):
+    assert normalise_question(first) == normalise_question(second)
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [("f", "'"), ("f'", "'"), ("(fg)", "'"), ("\\vec{r}", "'"), ("x_n", "'"), ("P_1", "'"),
+     ("n", "!"), ("2n", "!"), ("a_n", "!"), ("5", "!"), ("5!", "!"), ("(n-1)", "!"),
+     ("\\binom{n}{2}", "!"), ("α", "'"), ("AB", "'"), ("\\omega", "'"), ("x ", "!")],
+)  # fmt: skip
+def test_primes_and_factorials_make_another_text(text, sign):
+    first, second = f"Find ${text}=2$.", f"Find ${text}{sign}=2$."
+    assert normalise_question(first) != normalise_question(second)
+    if text not in ("α", "AB", "\\omega"):  # names of several letters
+        assert content(tokenise(first)) != content(tokenise(second))
 
 
 def test_figures_are_code_without_space():
