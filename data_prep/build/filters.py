@@ -65,7 +65,7 @@ _FIGURE = re.compile(r"\[asy\].*?(?:\[/asy\]|$)|\\begin\{asy\}.*?(?:\\end\{asy\}
 _PROVE = re.compile(
     r"(?<!to )(?<!not )(?<!you )(?<!will )(?<!can )(?<!could )\b(?:prove|show|demonstrate)\b"
     r"(?:\s+(?:that|the following|or disprove|whether|or refute|the (?:inequality|identity|equality"
-    r"|statement|theorem|formula|relation))\b|\s*:|\s*,?\s*for (?:all|any|every|each)\b"
+    r"|statement|theorem|formula|relation))\b|\s*+:|(?:\s*+,)?+\s*+for (?:all|any|every|each)\b"
     r"|(?<=prove)\s+(?!your\b|it\b|this\b|why\b))"
     r"|(?<!\u4e0d\u9700\u8981)\u8bc1\u660e|\u6c42\u8bc1",
     re.IGNORECASE,
@@ -90,10 +90,10 @@ MIN_LETTERS = 40  # of Latin prose: below, nothing is known
 MIN_MARGIN = 10.0  # nats of log-probability over the best language that is allowed
 
 _FORMULA = re.compile(
-    r"\$\$.*?\$\$|\$.*?\$|\\\[.*?\\\]|\\\(.*?\\\)|\[asy\].*?\[/asy\]"
-    r"|\\begin\{(\w+\*?)\}.*?\\end\{\1\}|\\operatorname\{\w*\}|\\[A-Za-z]+|https?://\S+",
-    re.DOTALL,
+    r"\$\$?|\\[\[(]|\[asy\]|\\begin\{\w+\*?\}|\\operatorname\{\w*\}|\\[A-Za-z]+|https?://\S+"
 )
+_CLOSING = {"$$": "$$", "$": "$", r"\[": r"\]", r"\(": r"\)", "[asy]": "[/asy]"}
+_END = re.compile(r"\\end\{\w+\*?\}")
 _WORD = re.compile(r"[^\W\d_]+")
 # Scripts that no English question is written in. Greek letters are mathematics.
 _FOREIGN_LETTER = re.compile(
@@ -275,6 +275,21 @@ def _language_identifier():
     return identifier
 
 
+def _without_formulas(question: str) -> str:
+    """The text between formulas, figures, commands and links; in linear time."""
+    last = {closing: question.rfind(closing) for closing in _CLOSING.values()}
+    last |= {found[0]: found.start() for found in _END.finditer(question)}
+    parts, at = [], 0
+    while opening := _FORMULA.search(question, at):
+        parts.append(question[at : opening.start()])
+        at = opening.end()
+        closing = _CLOSING.get(opening[0]) or opening[0].replace("begin", "end", 1)
+        # What nothing closes further on is not looked for.
+        if last.get(closing, -1) >= at:
+            at = question.index(closing, at) + len(closing)
+    return " ".join([*parts, question[at:]])
+
+
 def find_foreign(question: str, allowed: tuple[str, ...]) -> str | None:
     """The language of a question that is in none of the `allowed`; None where it is, or may be.
 
@@ -282,7 +297,7 @@ def find_foreign(question: str, allowed: tuple[str, ...]) -> str | None:
     Portuguese), so LaTeX is removed first. Prose in Latin letters is called foreign only if it is
     long enough and the margin is clear. docs/data.md has the error rate.
     """
-    words = _WORD.findall(_FORMULA.sub(" ", question))
+    words = _WORD.findall(_without_formulas(question))
     prose = " ".join(word for word in words if len(word) > 1 or _FOREIGN_LETTER.match(word))
     num_foreign = len(_FOREIGN_LETTER.findall(prose))
     # A foreign name in an English question is no foreign question.
