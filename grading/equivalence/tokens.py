@@ -133,7 +133,10 @@ _MODULUS = re.compile(r"\(\s*mod\s+(\w+)\s*\)|\\text\s*\{\s*\(?mod\s+(\w+)\)?\s*
 _DAY_FIRST = re.compile(
     r"\b(\d{1,2})(?:st|nd|rd|th)?\s+((?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*)\b"
 )
-_REASON = re.compile(r"^(?:\\text\s*\{\s*)?(yes|no)\s*[,.;:\u2014].*", re.IGNORECASE | re.DOTALL)
+_REASON = re.compile(r"(?:\\text\s*\{\s*)?(yes|no)\s*[,.;:\u2014](.*)", re.IGNORECASE | re.DOTALL)
+# "Yes, there is no remainder" stays a yes; "Yes, or no" and "Yes; no" are both.
+_NO = re.compile(r"\b(?:or|maybe|perhaps|actually)\W+not?\b|\bno\b(?!\s*[\w\\(])", re.IGNORECASE)
+_YES = re.compile(r"\byes\b", re.IGNORECASE)
 _APOSTROPHES = re.compile(r"(?<![\w.'])[1-9]\d{0,2}(?:'\d{3})+(?![\d'])")
 _BARE_DOLLAR = re.compile(r"(?<!\\)\$")
 
@@ -147,6 +150,15 @@ def _drop_delimiters(text: str) -> str:
     if len(_BARE_DOLLAR.findall(text)) % 2:
         text = re.sub(r"(?<!\\)\$(?=\s*[\d.])", r"\\$", text, count=1)
     return _BARE_DOLLAR.sub("", text)
+
+
+def _without_reason(text: str) -> str:
+    """The yes or no before a reason that is not its opposite; any other text as it is."""
+    match = _REASON.fullmatch(text)
+    if match is None:
+        return text
+    opposite = _NO if match[1].lower() == "yes" else _YES
+    return text if opposite.search(match[2]) else match[1]
 
 
 # 0.666… with a repetend written at least three times.
@@ -167,7 +179,7 @@ def normalise(text: str) -> str:
         text = _MODULUS.sub(r"\\pmod \1\2", text)
     if "!=" in text:
         text = re.sub(r"(?<=\d)!=", "! =", text)  # 5!=120
-    text = _DAY_FIRST.sub(r"\2 \1", _REASON.sub(r"\1", text))
+    text = _DAY_FIRST.sub(r"\2 \1", _without_reason(text))
     text = re.sub(r"\bper cent(?!s)", "percent", text).removeprefix(r"\approx")
     text = _APOSTROPHES.sub(lambda match: match[0].replace("'", ""), _ORDINAL.sub("", text))
     if "C_1" in text and "C_2" not in text and not re.search(r"C(?!_1)", text):
