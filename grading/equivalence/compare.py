@@ -304,9 +304,10 @@ class Comparison:
                 return False
             if result := self.result_of(ours):
                 return self.same(result, theirs)
-            is_decimal = ours.ops[-1] == r"\approx" and self.value_of(ours) is not None
-            if is_decimal and self.same(ours.parts[-1], theirs):
-                return True  # \\pi \\approx 3.142
+            last = ours.parts[-1]
+            is_decimal = ours.ops[-1] == r"\approx" and relations.has_digits(last)
+            if is_decimal and self.value_of(ours) is not None and self.same(last, theirs):
+                return True  # \\pi \\approx 3.142; of \\pi \\approx 3 the value is \\pi
         relation, other = (ours, theirs) if isinstance(ours, Relation) else (theirs, ours)
         heads, num_items = relation.parts[:-1], len(getattr(other, "items", ()))
         if len(heads) == num_items > 1 and set(relation.ops) == {"="} and all(map(is_label, heads)):

@@ -19,6 +19,7 @@ from grading.equivalence.values import (
     Value,
     Words,
     interval,
+    subtrees,
     variables,
 )
 
@@ -98,16 +99,34 @@ def plain_label(relation: Relation) -> str | None:
 
 
 def is_rounded(exact: Value, decimal: Value) -> bool:
-    """Whether a decimal is the value rounded at its last place."""
+    """Whether a decimal is the value rounded at its last place, or cut off behind its point."""
     if not (isinstance(exact, Scalar) and isinstance(decimal, Scalar)):
         return False
-    places = len(decimal.text.partition(".")[2])
-    step = ("num", Fraction(1, 10**places))
+    if not {part[0] for part in subtrees(decimal.tree)} <= {"num", "mul"}:
+        return False  # 7/2 is no rounded 10/3
+    units = Fraction(10 ** _num_places(decimal))  # of the last place
     gap = ("call", "abs", difference(exact.tree, decimal.tree))
-    try:  # floor(|exact - decimal| / step) = 0: less than one unit in the last place
-        return exact_value(("call", "floor", ("mul", gap, ("pow", step, MINUS_ONE)))) == 0
+    cut = difference(("call", "abs", exact.tree), ("call", "abs", decimal.tree))
+
+    def floor(tree: Tree, factor: Fraction) -> Fraction | None:
+        return exact_value(("call", "floor", ("mul", tree, ("num", factor))))
+
+    try:
+        if floor(gap, units * Fraction("1.999")) == 0:
+            return True  # half a unit, and a hair for what lies between two decimals
+        return units > 1 and floor(gap, units) == 0 and floor(cut, units) == 0
     except TooLarge:
         return False
+
+
+def _num_places(value: Value) -> int:
+    """How many digits a number has behind its point."""
+    return len(re.sub(r"^[^.]*\.?(\d*).*", r"\1", value.text, flags=re.DOTALL))
+
+
+def has_digits(value: Value) -> bool:
+    """Whether a rounded number says more than its size: 3.1 or 118, but not 3."""
+    return bool(re.search(r"\d[,.]?\d|\.\d", value.text))
 
 
 _FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
