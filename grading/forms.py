@@ -12,12 +12,14 @@ from grading.equivalence.tokens import Unreadable
 from grading.equivalence.values import (
     MINUS_ONE,
     ONE,
+    ZERO,
     Choice,
     Relation,
     Scalar,
     Sequence,
     Tree,
     Value,
+    variables,
 )
 
 IS_FORMULA = re.compile(r"\d|[-+*/^=\u00d7\u00f7\u2212\u00b7\u221a]|\\[A-Za-z]")
@@ -43,7 +45,9 @@ def forms(text: str, with_sides: bool = False, is_exact: bool = False) -> dict[F
     if with_sides:
         values += [side for value in values if isinstance(value, Relation) for side in value.parts]
     found = {
-        form: _is_plain(value) for value in values if (form := _form(value, is_exact)) is not None
+        form: _is_plain(value) or (form[0] == "num" and len(form) == 2)  # 5/1, with no unit
+        for value in values
+        if (form := _form(value, is_exact)) is not None
     }
     return {form: plain for form, plain in found.items() if form[0] != "var"}
 
@@ -102,20 +106,50 @@ def is_lowest(tree: Tree) -> bool:
 
 
 def _ordered(tree: Tree, is_exact: bool) -> Tree:
-    """A tree whose terms and factors are in one order, without brackets around some of them."""
+    """A tree with its terms and factors in one order, without what does nothing to it.
+
+    That is brackets around some of them, + 0, two signs, a factor or an exponent of 1, and powers
+    and roots that undo each other.
+    """
     if not isinstance(tree, tuple):
         return tree
     kind, *parts = tree[0], *(_ordered(part, is_exact) for part in tree[1:])
     if kind == "call" and parts[0] == "root" and not is_exact:
-        return "pow", parts[1], _ordered(("pow", parts[2], MINUS_ONE), is_exact)
+        kind, parts = "pow", [parts[1], _ordered(("pow", parts[2], MINUS_ONE), is_exact)]
+    if kind == "pow":
+        return _power(*parts)
     if kind in ("add", "mul"):
         flat = [one for part in parts for one in (part[1:] if part[0] == kind else (part,))]
-        if kind == "mul":
-            flat = [one for one in flat if one != ONE] or [ONE]
-            if not is_exact:  # (x+1)(x+1) is (x+1)^2
-                counts = Counter(flat)
-                flat = [one if n == 1 else ("pow", one, ("num", n)) for one, n in counts.items()]
-        if len(flat) == 1:
-            return flat[0]
-        parts = sorted(flat, key=repr)
+        return _sum(flat) if kind == "add" else _product(flat, is_exact)
     return (kind, *parts)
+
+
+def _power(base: Tree, exponent: Tree) -> Tree:
+    if ONE in (base, exponent):
+        return base
+    if base[0] == "pow":
+        before = base[2]
+        is_inverse_twice = before == exponent == MINUS_ONE
+        is_root = before == ("pow", exponent, MINUS_ONE) or exponent == ("pow", before, MINUS_ONE)
+        if is_inverse_twice or (is_root and not variables(base)):  # of x^2 the root is |x|
+            return base[1]
+    return "pow", base, exponent
+
+
+def _sum(terms: list[Tree]) -> Tree:
+    return _sorted("add", [one for one in terms if one != ZERO] or [ZERO])
+
+
+def _product(factors: list[Tree], is_exact: bool) -> Tree:
+    if ZERO in factors:
+        return ZERO
+    signs = [MINUS_ONE] * (factors.count(MINUS_ONE) % 2)
+    factors = signs + [one for one in factors if one not in (ONE, MINUS_ONE)] or [ONE]
+    if not is_exact:  # (x+1)(x+1) is (x+1)^2
+        counts = Counter(factors)
+        factors = [one if n == 1 else ("pow", one, ("num", n)) for one, n in counts.items()]
+    return _sorted("mul", factors)
+
+
+def _sorted(kind: str, parts: list[Tree]) -> Tree:
+    return parts[0] if len(parts) == 1 else (kind, *sorted(parts, key=repr))

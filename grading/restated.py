@@ -50,6 +50,7 @@ _FACTORED = re.compile(
     rf"{_START}factor(?:i[sz]e)?\b|\bfactored\b"
     r"|\b(?:prime )?factori[sz]ation\b|\bproduct of (?:\w+ )*(?:primes|prime factors)\b"
 )
+_EXPANDED = re.compile(rf"{_START}expand\b")
 _STEMS = ("conver", "simpl", "factor", "expan", "evaluat", "reduc", "chang", "expres", "writ",
     "comput", "lowest", "as a", "scientific", "product of", "which power")  # fmt: skip
 _SENTENCE_END = re.compile(r"[.?!](?:\s|$)|\n\n")
@@ -95,6 +96,7 @@ def find_tasks(question: str) -> frozenset[str]:
         "reduce": _REDUCED.search(lowered),
         "simplify": "simplif" in lowered,
         "factor": _FACTORED.search(lowered),
+        "expand": _EXPANDED.search(lowered),
         "other": _TASK.search(lowered) or _AS_FORM.search(lowered),
     }
     return frozenset(name for name, is_asked in tasks.items() if is_asked)

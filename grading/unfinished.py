@@ -177,13 +177,15 @@ def _is_mixed(terms: list[Tree]) -> bool:
 
 
 def is_half_done(prediction: str, question: str, golds: Sequence[str]) -> bool:
-    """Whether a prediction is not in lowest terms, factored or simplified as it is asked for."""
+    """Whether a prediction is not in lowest terms, factored, expanded or simplified as asked."""
     tasks = find_tasks(question) - {"other"}
     if not tasks or not golds or prediction.strip() in golds:
         return False
     results = find_results(prediction, golds)
     if "reduce" in tasks and any(map(_is_unreduced, results)):
         return not any(map(_is_unreduced, golds))
+    if "expand" in tasks and any(map(_has_product, results)):
+        return not any(map(_has_product, golds))
     is_simple_gold = "simplify" in tasks and not any(map(_num_divisions, golds))
     if is_simple_gold and all(map(_num_divisions, results)):
         return True
@@ -196,6 +198,17 @@ def _num_divisions(text: str) -> int:
     trees = [part for form in forms(text, is_exact=True) for part in _trees(form)]
     inverses = [one[1] for one in trees if one[0] == "pow" and MINUS_ONE in subtrees(one[2])]
     return len([base for base in inverses if variables(base)])
+
+
+def _has_product(text: str) -> bool:
+    """Whether a text has a power of a sum, or a product of it and letters: `x(x+2)`."""
+    for part in (part for form in forms(text) for part in _trees(form)):
+        factors = [one for one in part[1:] if isinstance(one, tuple) and variables(one)]
+        has_sum = any(one[0] == "add" for one in factors)
+        is_power = part[0] == "pow" and part[1][0] == "add"
+        if has_sum and (is_power or (part[0] == "mul" and len(factors) > 1)):
+            return True
+    return False
 
 
 def _trees(form: Form) -> list[Tree]:

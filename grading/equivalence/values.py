@@ -300,7 +300,7 @@ def ratio(first: Unit, second: Unit) -> Fraction | None:
 
 
 Tree = tuple
-ONE, MINUS_ONE = ("num", Fraction(1)), ("num", Fraction(-1))
+ZERO, ONE, MINUS_ONE = ("num", Fraction(0)), ("num", Fraction(1)), ("num", Fraction(-1))
 INVERSE = ("mul", MINUS_ONE, ONE)  # ^{-1}, as it is read; a fraction has MINUS_ONE itself
 
 

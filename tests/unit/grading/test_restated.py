@@ -36,6 +36,24 @@ def verdict(question, prediction, gold):
         ("Write the fraction in lowest terms.", r"\frac{4}{6}", r"\frac{2}{3}", "wrong"),
         ("What part is red?", r"\frac{4}{6}", r"\frac{2}{3}", "right"),
         ("Convert 26 milliliters to cubic centimeters.", r"26\text{ cm}^3", "26", "right"),
+        (r"Compute $2^{10}$.", r"\frac{2^{10}}{1}", "1024", "wrong"),  # nothing is done to it
+        (r"Compute $2^{10}$.", r"1^3\cdot -(-2^{10})", "1024", "wrong"),
+        (r"Compute $2^{10}$.", r"\frac{1}{\frac{1}{2^{10}}}", "1024", "wrong"),
+        (r"Compute $2^{10}$.", r"\sqrt{(2^{10})^2}", "1024", "wrong"),
+        (r"Evaluate $\sqrt{1764}$.", r"(\sqrt{1764})^1", "42", "wrong"),
+        (r"Compute $i^{2014}$.", r"i^{2014}+0", "-1", "wrong"),
+        (r"Write $0.375$ as a fraction.", r"\frac{0.375}{1}", r"\frac{3}{8}", "wrong"),
+        (r"Compute $\sqrt{12^2}$.", "12.0", "12", "right"),
+        (r"Which is $5^1$ in base $5$?", r"\frac{5}{1}", "5.0", "right"),  # a number
+        (r"Simplify $(x^{-1})^2$.", "x^{-2}", r"\frac{1}{x^2}", "right"),
+        (r"Expand $(x+1)^2$.", r"\frac{(x+1)^3}{x+1}", "x^2+2x+1", "wrong"),
+        (r"Expand $(x+1)^2$.", "x(x+2)+1", "x^2+2x+1", "wrong"),
+        (
+            r"Expand $\frac{(x+1)^2}{2}$.",
+            r"\frac{x^2+2x+1}{2}",
+            r"\frac{x^2}{2}+x+\frac12",
+            "right",
+        ),
         ("A train needs 4 minutes. And the next?", r"4\text{ minutes}", "4", "right"),
     ],
 )
