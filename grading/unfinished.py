@@ -13,6 +13,7 @@ from grading.equivalence.numeric import exact_value, identical
 from grading.equivalence.readings import read
 from grading.equivalence.tokens import TRIGONOMETRIC, Unreadable, is_simple
 from grading.equivalence.values import (
+    INVERSE,
     MINUS_ONE,
     ONE,
     Choice,
@@ -33,6 +34,7 @@ _OPERATION = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim)(?![A-Za-z])")
 _BRACES = re.compile(r"\{[^{}]*\}")  # \sum_{k=1}^{4} k = 10 is worked out
 _KINDS = dict.fromkeys(TRIGONOMETRIC, "trigonometric") | dict.fromkeys(("ln", "log", "lg"), "log")
 _KINDS |= {name: "inverse" for name in TRIGONOMETRIC if name.startswith("arc")}
+TENTH = ("pow", ("num", Fraction(10)), INVERSE)
 MOST = 10**12  # a larger power stays as it is
 _SIGNS = re.compile(
     r"[-+*/\u00d7\u00f7\u00b7\u2212(|!]|\\[lr]?vert|\\mid|\\(?:times|cdot|ast|div|[dt]?frac|binom|arc[a-z]+"
@@ -138,7 +140,7 @@ def _has_arithmetic(tree: Tree, scale: Fraction) -> bool:
     if kind == "mul":
         numbers = [part for part in parts if part != MINUS_ONE and _is_number(part)]
         is_scaled = scale != 1 and ("num", scale) in numbers[1:]
-        if len(numbers) > 1 and not is_scaled:
+        if len(numbers) > 1 and not is_scaled and not _is_plain_quotient(numbers):
             return True
     return any(_has_arithmetic(part, scale) for part in parts)
 
@@ -152,9 +154,30 @@ def _has_rational_value(part: Tree) -> bool:
 
 
 def _is_number(part: Tree) -> bool:
-    """Whether a factor is a number, a fraction or a factorial, and no power or root."""
-    is_factorial = part[:2] == ("call", "factorial") and exact_value(part) is not None
-    return part[0] == "num" or is_factorial or (part[0] == "mul" and _is_rational(part))
+    """Whether a factor is a number, one over a number, a factorial or a root like that of 9."""
+    kind, *parts = part
+    if kind == "pow":  # other powers stay, as 10^{-1} does
+        is_trivial = parts[1] in (ONE, MINUS_ONE, INVERSE) and part != TENTH
+        return is_trivial and _is_number(parts[0])
+    if kind == "call":
+        return parts[0] in ("factorial", "root") and _has_rational_value(part)
+    has_sum = any(one[0] == "add" for one in subtrees(part))
+    return kind == "num" or (kind == "mul" and _is_rational(part) and not has_sum)
+
+
+def _is_plain_quotient(factors: list[Tree]) -> bool:
+    """Whether two factors are 0.5/2, (1/2)/3 or 1/(2/3), whose value is seen; not 12/0.04."""
+    top, divisor = _without_sign(factors[0]), factors[-1]
+    if len(factors) != 2 or divisor[0] != "pow" or divisor[2] != MINUS_ONE:
+        return False
+    bottom = _without_sign(divisor[1])
+    if bottom[0] == "num" and bottom[1].denominator == 1:
+        return top[0] == "num" or is_quotient(top)
+    return top == ONE and is_quotient(bottom)
+
+
+def _without_sign(tree: Tree) -> Tree:
+    return tree[2] if tree[:2] == ("mul", MINUS_ONE) and len(tree) == 3 else tree
 
 
 def _is_huge(term: Tree) -> bool:

@@ -68,6 +68,26 @@ def test_a_verdict_says_why(completion, gold, verdict, prediction):
     assert graded.seconds > 0
 
 
+UNFINISHED = [
+    ("12/(1/25)", "300"), (r"\frac{-12}{-\frac{1}{25}}", "300"), (r"12 \cdot 25^1", "300"),
+    (r"\sqrt{12^2}\cdot 25", "300"), (r"\frac{12}{0.04}", "300"), (r"12(1/25)^{-1}", "300"),
+    (r"\frac{1}{\frac{1/12}{25}}", "300"), (r"\frac{6!}{4!}", "30"),
+]  # fmt: skip
+VALUES = [
+    ("3/4", "0.75"), ("0.5/2", "0.25"), (r"\frac{\frac12}{3}", "1/6"), (r"-\frac{3}{-4}", "0.75"),
+    (r"\frac{1}{\frac23}", "1.5"), (r"2\sqrt3", r"\sqrt{12}"), (r"\frac{22}{7}\pi", r"22\pi/7"),
+    (r"\frac{3}{2\sqrt2}", r"\frac{3\sqrt2}{4}"), (r"3\times 10^{-1}", "0.3"), ("5(2^3)", "40"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "verdict"),
+    [(*row, "unevaluated") for row in UNFINISHED] + [(*row, "right") for row in VALUES],
+)
+def test_a_product_is_left_to_do_in_whatever_print(prediction, gold, verdict):
+    assert grade(rf"<think>a</think> \boxed{{{prediction}}}", gold).verdict == verdict
+
+
 def test_what_our_grammar_cannot_read_is_decided_by_algebra_in_a_child():
     total = r"\sum_{k=1}^{5} k"
     pairs = [(total, ["15"]), (total, ["16"]), (r"\int_0^1 x \, dx", ["1/2"]), ("2", ["2"])]
