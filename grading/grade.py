@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from grading.asked import contradicts, golds_as_asked
 from grading.equivalence.compare import TooLarge, compare, num_listed
+from grading.equivalence.numeric import limited_work
 from grading.extract import Extraction, extract, extract_short, read_leniently
 from grading.own_grader import Case, judge, text_behind_thought
 from grading.pool import shared_pool
@@ -188,9 +189,10 @@ def _grade_all(
     for text, gold, asked_for in zip(texts, golds, asked, strict=True):
         start = time.perf_counter()
         question = asked_for[-MAX_QUESTION:]  # what is asked comes last
-        found = find(text, question)
-        accepted = golds_as_asked(_as_list(gold), question, found.prediction or "")
-        prediction, accepted = _to_judge(found, accepted)
+        with limited_work():
+            found = find(text, question)
+            accepted = golds_as_asked(_as_list(gold), question, found.prediction or "")
+            prediction, accepted = _to_judge(found, accepted)
         spent = time.perf_counter() - start
         cases.append(_Case(found, prediction, accepted, question, spent))
     pairs = [(case.prediction, case.golds) for case in cases if case.prediction is not None]
@@ -249,6 +251,7 @@ def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]
     return [(_best(each), spent) for each, spent in zip(verdicts, seconds, strict=True)]
 
 
+@limited_work()
 def _judge_here(prediction: str, golds: list[str]) -> list[str | None]:
     """A verdict for each gold up to the first match; None where only algebra can decide."""
     verdicts: list[str | None] = []

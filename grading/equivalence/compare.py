@@ -11,7 +11,13 @@ from fractions import Fraction
 from itertools import pairwise, product
 
 from grading.equivalence import relations
-from grading.equivalence.numeric import exact_value, identical, is_defined, is_number
+from grading.equivalence.numeric import (
+    exact_value,
+    identical,
+    is_defined,
+    is_number,
+    limited_work,
+)
 from grading.equivalence.readings import read, read_bare
 from grading.equivalence.relations import as_interval, by_label, is_label, labels, names
 from grading.equivalence.tokens import FUNCTIONS, Token, TooLarge, is_balanced, tokenise, word_set
@@ -527,6 +533,7 @@ def _functions(prediction: str, gold: str) -> str:
     return "".join(sorted({"f", "g", *_CALL.findall(both), *defined}))
 
 
+@limited_work()
 def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool | None:
     """Whether two values are the same; None where that takes algebra that was not given.
 

@@ -12,6 +12,7 @@ import functools
 import math
 import random
 import threading
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +25,7 @@ MAX_MAGNITUDE = 8_305  # bits before and after the point of what is no fraction:
 MAX_GAMMA_DIGITS = 300  # the gamma function takes seconds at a few thousand
 MOST_DIGITS = 2_100  # of a logarithm or sine, which take milliseconds there; roots do not
 MAX_ARGUMENT = 400  # bits of an angle, of which every one costs a digit of pi
+MAX_WORK = 1_000_000  # of all comparisons for one grade, in units of about a microsecond
 
 
 class Undefined(ArithmeticError):
@@ -47,6 +49,32 @@ def _refuse(is_too_large: bool, what: str) -> None:
         raise TooLarge(f"{what} too large, small or long to compute with")
 
 
+def _work() -> int | None:
+    """The work so far in this thread; None where no limit is set."""
+    return getattr(_local, "work", None)
+
+
+@contextlib.contextmanager
+def limited_work() -> Iterator[None]:
+    """One limit of work for all comparisons within, past which they raise TooLarge.
+
+    Inside another only that one counts. Steps are counted and no time is taken, so that the same
+    texts always end alike.
+    """
+    if _work() is not None:
+        yield
+        return
+    _local.work = 0
+    try:
+        yield
+    finally:
+        _local.work = None
+
+
+def _check_work() -> None:
+    _refuse((_work() or 0) > MAX_WORK, "a comparison")
+
+
 def _bits(value: Fraction) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
@@ -58,6 +86,7 @@ class _Evaluation:
         self.point, self.digits, self.is_complex = point, digits, is_complex
         self.scale = 0  # largest magnitude on the way; rounding errors are relative to it
         self.bits = 0  # of the longest number on the way
+        self.num_steps = 0
 
     @functools.cached_property
     def mp(self) -> Any:
@@ -100,6 +129,7 @@ class _Evaluation:
 
     def value(self, tree: Tree) -> Any:
         """A Fraction where the value is rational by exact steps, else an mpmath number."""
+        self.num_steps += 1
         kind = tree[0]
         if kind == "num":
             return self.keep(tree[1])
@@ -229,13 +259,22 @@ class _Evaluation:
             raise Undefined from error  # a pole
 
 
-def evaluate(tree: Tree, point: dict, digits: int, is_complex: bool) -> tuple[Any, Any, int]:
-    """(value, scale of rounding errors, bits of the longest number); or Undefined, TooLarge."""
+def evaluate(
+    tree: Tree, point: dict, digits: int, is_complex: bool, is_counted: bool = False
+) -> tuple[Any, Any, int]:
+    """(value, scale of rounding errors, bits of the longest number); or Undefined, TooLarge.
+
+    With `is_counted` it counts towards the limit of work. Reading does not: its results are kept.
+    """
     evaluation = _Evaluation(point, digits, is_complex)
     try:
         return evaluation.value(tree), evaluation.scale, evaluation.bits
     except (ZeroDivisionError, OverflowError) as error:
         raise Undefined from error
+    finally:
+        if is_counted and _work() is not None:
+            microseconds = 5 + digits // 10 + int(evaluation.bits) // 1500  # of a step
+            _local.work += evaluation.num_steps * microseconds
 
 
 DIGITS, CONFIRMING_DIGITS, MANY_DIGITS = 50, 300, 2_000
@@ -253,8 +292,8 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
     for least in (DIGITS, CONFIRMING_DIGITS, MANY_DIGITS):
         _refuse(needed > 1.25 * MAX_MAGNITUDE, "a number")
         digits = max(least, needed if least == MANY_DIGITS else 0)
-        a, scale_a, bits_a = evaluate(left, point, digits, is_complex)
-        b, scale_b, bits_b = evaluate(right, point, digits, is_complex)
+        a, scale_a, bits_a = evaluate(left, point, digits, is_complex, True)
+        b, scale_b, bits_b = evaluate(right, point, digits, is_complex, True)
         needed = int(1.25 * max(bits_a, bits_b))
         if isinstance(a, Fraction) and isinstance(b, Fraction):
             return a == b
@@ -364,6 +403,7 @@ def _rational_part(tree: Tree) -> tuple[Fraction, list[Tree]]:
 def _identical(left: Tree, right: Tree) -> bool:
     is_complex = "i" in variables(left, right)
     names = _names(left, right)
+    _check_work()
     if not names:
         try:
             return _agree(left, right, {}, is_complex)
@@ -384,6 +424,7 @@ def _identical(left: Tree, right: Tree) -> bool:
         points += [{x: n / (i + 1) for i, x in enumerate(names)} for n in quarters + far]
     num_too_large = 0
     for point in points:
+        _check_work()
         try:  # where one does not serve, another may
             if not _agree(left, right, point, is_complex):
                 return False
@@ -404,6 +445,7 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
     if not names:
         return False  # of numbers any two are proportional
     for point in _points(names):
+        _check_work()
         try:
             a, b = (_without_rounding(tree, point, is_complex) for tree in (left, right))
         except (Undefined, TooLarge):
@@ -426,7 +468,7 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
 
 def _without_rounding(tree: Tree, point: dict[str, Fraction], is_complex: bool) -> Any:
     """The value at a point; 0 where it is within the rounding errors: tan 45 degrees - 1."""
-    value, scale, _ = evaluate(tree, point, DIGITS, is_complex)
+    value, scale, _ = evaluate(tree, point, DIGITS, is_complex, True)
     is_exact = isinstance(value, Fraction)
     return value if is_exact or abs(value) > scale * context().mpf(10) ** (5 - DIGITS) else 0
 

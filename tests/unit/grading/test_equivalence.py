@@ -99,6 +99,27 @@ def test_no_value_takes_seconds(text):
     assert time.process_time() - started < 5
 
 
+FLOORS = [rf"\lfloor n/{k}\rfloor(2999-n)!" for k in range(180, 196)]  # they differ late
+
+
+@pytest.mark.parametrize(
+    "sets", [[FLOORS, ["1", "2"]], [FLOORS[at:6] + FLOORS[:at] for at in range(6)]]
+)
+def test_no_completion_takes_seconds(sets):
+    boxes = " ".join(rf"\boxed{{\{{{','.join(items)}\}}}}" for items in sets)
+    started = time.process_time()
+    assert grade_all([f"<think>a</think> {boxes}"], ["5"])[0].verdict != "right"
+    assert time.process_time() - started < 5
+
+
+def test_the_limit_of_work_is_of_one_comparison():
+    floors = rf"\{{{','.join(FLOORS)}\}}"
+    with pytest.raises(TooLarge):
+        compare(floors, r"\{1,2\}")
+    assert compare(FLOORS[0], FLOORS[1]) is False
+    assert compare(r"\lfloor n/2\rfloor", r"\lfloor \frac{n}{2}\rfloor") is True
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
