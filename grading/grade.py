@@ -85,7 +85,7 @@ def grade_short_all(
     texts: Iterable[str], golds: Iterable[Golds], questions: Iterable[str] | None = None
 ) -> list[Grade]:
     """Grade bare answers or short texts without a thought, in order; see `grade_all`."""
-    return _grade_all(texts, golds, lambda text, _: extract_short(text), questions)
+    return _grade_all(texts, golds, extract_short, questions)
 
 
 def grade_rollouts(

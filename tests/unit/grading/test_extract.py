@@ -109,6 +109,12 @@ def test_every_form_reads_a_box_alike(text, gold, verdict):
     assert grade_short_all([text], [gold])[0].verdict == verdict
 
 
+def test_a_short_answer_is_read_by_its_question():
+    questions = ["How many dozen eggs are there?", "How many eggs are there?"]
+    grades = grade_short_all([r"\boxed{7} dozen"] * 2, ["7"] * 2, questions)
+    assert [grade.verdict for grade in grades] == ["right", "no_answer"]
+
+
 def test_a_part_in_one_pair_of_tags_counts_beside_an_answer_in_another():
     part = r"<think>so</think> <answer>$2\boxed{18}$</answer> <answer>%s</answer>"
     for other in (r"\boxed{19}", "19"):
