@@ -130,7 +130,7 @@ class Job:
             else ["--config", f"{recipe}/{config_name(stage)}.yaml"]
         )
         made = {"stage": stage, "inputs": {}, "request": manifest.hash_request(words)}
-        made["config"] = {"dtype": "float32"}  # as the script trains
+        made["config"] = {"dtype": "float32", "keys": ["dtype=float32"]}  # as the script trains
         made["code"] = manifest.hash_code(*(ROOT / one for one in STAGES[stage].code))
         (folder / "manifest.json").write_text(json.dumps(made))
 
