@@ -64,7 +64,7 @@ def check_finished(folder: Path, words: Sequence[str], since: float) -> None:
         since: when the stage was started, as seconds of `time.time()`.
     """
     # An audit that only looks leaves none, and another folder is not looked for.
-    if {"-h", "--help", "--opens_gate", "--output_dir"} & {*words}:
+    if {"-h", "--help", "--opens_gate", "--completions", "--output_dir"} & {*words}:
         return
     following = folder.with_name(f"{folder.name}.next")
     is_started = folder.is_dir() and not (folder / manifest.NAME).is_file()

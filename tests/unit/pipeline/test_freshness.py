@@ -6,7 +6,8 @@ import os
 import pytest
 
 from pipeline import commands, manifest
-from pipeline.freshness import is_current
+from pipeline.errors import UserError
+from pipeline.freshness import check_finished, is_current
 from pipeline.variables import read
 from tests.unit.build.helpers import run as build
 
@@ -53,6 +54,13 @@ def test_a_variable_that_is_given_now_counts(check, tmp_path, stage, config, giv
     for name in "ab":
         (tmp_path / name).mkdir()
     assert check(stage, config, *given) is expected
+
+
+@pytest.mark.parametrize("flags", [["--opens_gate", "false"], ["--completions", "x.jsonl"]])
+def test_an_audit_that_only_looks_leaves_no_manifest(tmp_path, flags):
+    check_finished(tmp_path, ["-m", "eval.audit", *flags], 0.0)
+    with pytest.raises(UserError, match="before it was finished"):
+        check_finished(tmp_path, ["-m", "eval.audit"], 0.0)
 
 
 def test_a_benchmark_that_is_put_there_later_counts(tmp_path, capsys):
