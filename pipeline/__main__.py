@@ -77,6 +77,8 @@ def main() -> None:
         sys.stdout.write("\n".join([request.run, *pending(request)]) + "\n")
         return
     if request.start_model:
+        if request.goals != ("grpo",):
+            raise UserError("--start-model: is of grpo; give that goal alone")
         words = stage_words(request, "grpo", request.asks_for("grpo"))
         sys.stdout.write(f"{settings_of('grpo', words).model_name_or_path}\n")
         return
@@ -141,7 +143,8 @@ def run_only(request: Request) -> None:
     if request.dry_run:
         show([command])
         return
-    folder, started = result_folder(request, command) if goal in STAGES else None, time.time()
+    folder = result_folder(request, command) if goal in STAGES else None
+    started = time.time()
     run(command.words, child_env(force="1" if request.is_on("force") else ""))
     if folder:
         check_finished(folder, command.words, started)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline import json_files, manifest
 from pipeline.errors import UserError
-from pipeline.paths import is_same
+from pipeline.paths import is_same_place
 from pipeline.stages import ROOT, STAGES, TRAINED, config_name, load
 from pipeline.variables import Request
 
@@ -37,12 +37,12 @@ def is_current(request: Request, stage: str, words: Sequence[str]) -> bool:
 def has_variables(config: Mapping[str, Any], words: Sequence[str]) -> bool:
     """Whether a result was made with the variables of a command line, as far as it names them."""
     given = dict(itertools.pairwise(words))
-    names = [name for name in ("seed", "data_root", "model", "tokenizer") if name in config]
-    return all(
-        is_same("path", str(config[name]), given[flag])
-        for name in names
-        if (flag := f"--{name}") in given
-    )
+    for name in ("seed", "data_root", "model", "tokenizer"):
+        flag = f"--{name}"
+        is_read = flag in given and name in config
+        if is_read and not is_same_place(str(config[name]), given[flag]):
+            return False
+    return True
 
 
 def finds_more(stage: str, config: dict[str, Any], inputs: Mapping[str, str]) -> bool:

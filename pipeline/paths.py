@@ -40,14 +40,18 @@ def plain(key: str, value: Any, where: str) -> Any:
     return value
 
 
-def is_same(key: str, one: Any, other: Any) -> bool:
-    """Whether two values of a key are equal, or are two spellings of the path to one place."""
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two texts are equal, or are two spellings of the path to one file or folder."""
     if one == other:
         return True
-    are_paths = isinstance(one, str) and isinstance(other, str) and _IS_PATH.fullmatch(key)
-    return bool(
-        are_paths and os.path.exists(one) and os.path.realpath(one) == os.path.realpath(other)
-    )
+    return os.path.exists(one) and os.path.realpath(one) == os.path.realpath(other)
+
+
+def is_same(key: str, one: Any, other: Any) -> bool:
+    """Whether two values of a key are equal; of a key for paths, whether they name one place."""
+    if isinstance(one, str) and isinstance(other, str) and _IS_PATH.fullmatch(key):
+        return is_same_place(one, other)
+    return bool(one == other)
 
 
 def check_variables(key: str, value: str, where: str) -> None:

@@ -86,10 +86,8 @@ ACCELERATE = RECIPES / "accelerate"
 KEYS_OF: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
     config_name(stage): load_keys(stage) for stage, row in STAGES.items() if row.arguments
 }
-TAKE_MODEL, TAKE_DATA_ROOT = (
-    [config_name(stage) for stage, row in STAGES.items() if flag in row.flags]
-    for flag in ("model", "data_root")
-)
+TAKE_MODEL = [config_name(stage) for stage, row in STAGES.items() if "model" in row.flags]
+TAKE_DATA_ROOT = [config_name(stage) for stage, row in STAGES.items() if "data_root" in row.flags]
 INPUTS = (
     "train_file",
     "eval_file",

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -54,6 +56,15 @@ def test_a_variable_that_is_given_now_counts(check, tmp_path, stage, config, giv
     for name in "ab":
         (tmp_path / name).mkdir()
     assert check(stage, config, *given) is expected
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"), [("grpo", "Qwen/Qwen2.5-7B\n"), ("data", "give that goal alone")]
+)
+def test_the_start_model_is_of_grpo(goal, said):
+    command = [sys.executable, "-m", "pipeline", goal, "--start-model", "--recipe", "rlite"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said in done.stdout + done.stderr and done.returncode == (0 if goal == "grpo" else 2)
 
 
 @pytest.mark.parametrize("flags", [["--opens_gate", "false"], ["--completions", "x.jsonl"]])
