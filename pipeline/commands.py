@@ -236,15 +236,18 @@ def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]
 
 def scoring_flags(request: Request, stage: str) -> list[str]:
     """The flags by which one model is scored in place of a recipe's checkpoints."""
-    words, tasks = [], request.words.get("tasks", [])
+    words: list[str] = []
+    tasks = request.words.get("tasks", [])
     if request["model"]:
         words += ["--checkpoints", f"{name_checkpoint(request['model'])}={request['model']}"]
         if not is_for_scoring(request.recipe):  # whose title is of its training
             words += ["--title", "Scores of {base}"]
     if stage == "eval":
-        words += ["--tasks", *tasks, "--official", "null"] if tasks else []
-        words += ["--num_samples", request["samples"]] if request["samples"] else []
-        words += ["--samples_dir", request.samples]
+        if tasks:
+            words += ["--tasks", *tasks, "--official", "null"]
+        if request["samples"]:
+            words += ["--num_samples", request["samples"]]
+        words += ["--samples_dir", request.samples_dir]
     return words
 
 

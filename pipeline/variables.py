@@ -78,13 +78,17 @@ NOT_PLAIN = re.compile(r"""[\s$`'";&|<>(){}\[\]*?!\\#%^]""")
 class Request:
     """What a command line asks for.
 
+    request["run"] is the text as the user gave it, "" if not given; request.run is the folder that
+    it was resolved to. The same holds for "recipe".
+
     Args:
         goals: names of stages and tools, in their order.
         values: text of each variable that was given; words: those of kind WORDS, split.
         given: the names that were given on the command line, by flag or to make.
         recipe, run: folders of the recipe and of the run.
         overlay: the YAML of LoRA, or "".
-        samples: the folder of the completions of a model that is scored alone, whatever the tasks.
+        samples_dir: the folder of the completions of a model that is scored alone, whatever the
+            tasks.
         is_make: whether make started this, for messages.
     """
 
@@ -95,7 +99,7 @@ class Request:
     recipe: str = ""
     run: str = ""
     overlay: str = ""
-    samples: str = ""
+    samples_dir: str = ""
     only: bool = False
     dry_run: bool = False
     list_stages: bool = False
@@ -348,7 +352,7 @@ def locate(request: Request) -> None:
     # Each list of tasks has its own scores; the completions are shared.
     run = f"{home}/{'-'.join(tasks)}" if tasks and not request["run"] else home
     request.run = os.path.normpath(run)  # one name, however it is written
-    request.samples = os.path.normpath(f"{home}/samples")
+    request.samples_dir = os.path.normpath(f"{home}/samples")
     check_links(request.run, "RUN")
     if Path(request.run).is_file():
         raise UserError(f"RUN: {request.run} is a file; name a folder")
