@@ -61,6 +61,14 @@ VARIABLES = {
     "repo": (PLAIN, "push: owner/name on the hub"),
     "yes": (SWITCH, "clean: 1 removes the files"),
 }  # fmt: skip
+# What a value that is given must look like, and the words of the message if it does not.
+FORMS = {
+    "audit": (r"on|off", "off; leave it out to keep the audit on"),
+    "num_processes": (r"[1-9]\d*", "a whole number of processes, 1 or more"),
+    "parallel": (r"[1-9]\d*", "a whole number of runs, 1 or more"),
+    "max_hours": (r"\d+\.?\d*|\.\d+", "a number of hours, such as 23.5"),
+    "samples": (r"\d+", "a whole number; 0 leaves the greedy completions alone"),
+}
 PATHS = {"recipe", "model", "run", "data_root", "tokenizer", "completions", "out"}
 NAME_THE_RUN = ("recipe", "model", "run", "lora", "seed")
 OPTIONS = {
@@ -178,7 +186,7 @@ def read(words: Sequence[str], env: Mapping[str, str]) -> Request:
         text = env.get(name.upper(), "")
         if name not in request.values and (name.upper() in of_make or (name in readable and text)):
             request.values[name] = text
-    check_values(request)
+    take_values(request)
     request.given |= {name for name in VARIABLES if name.upper() in of_make}
     check_reads(request, readable)
     request.values = {name: value for name, value in request.values.items() if value}
@@ -258,44 +266,51 @@ def check_names(of_make: Mapping[str, str]) -> None:
             raise UserError(f"{name}= is not a variable; {near}= was probably meant")
 
 
-def check_values(request: Request) -> None:
-    """Refuse values with signs of a shell, of several lines, or with an open quote."""
+def take_values(request: Request) -> None:
+    """Check each value alone, and split those of several words into `request.words`."""
     for name, value in request.values.items():
         kind = VARIABLES[name][0]
-        shown = request.show(name)
-        if kind in (PLAIN, SWITCH) and NOT_PLAIN.search(value):
-            raise UserError(
-                f"{shown}: must be a name or path without spaces, quotes or signs of a shell"
-            )
-        if name in ("recipe", "run", "seed") and ".." in value:
-            raise UserError(f"{shown}: must be a name or path without ..")
-        if kind == TEXT and ("\n" in value or value != value.strip() or "  " in value):
-            raise UserError(f"{shown}: must be one line without two spaces in a row")
+        check_value(name, value, kind, request.show(name))
         if kind == WORDS:
-            try:
-                request.words[name] = [os.path.expanduser(word) for word in shlex.split(value)]
-            except ValueError as error:
-                raise UserError(f"{name.upper()}: a quote is not closed; close it") from error
-        if name == "tasks":  # separated by commas, too
-            names = [part for word in request.words[name] for part in word.split(",") if part]
-            request.words[name] = list(dict.fromkeys(names))
+            request.words[name] = split_words(name, value)
         is_empty = not value or (name == "tasks" and not request.words[name])
         if name in ("recipe", "model", "run", "tasks") and is_empty:
             raise UserError(f"{name.upper()}: is empty; give it a value, or leave it out")
-        if kind == SWITCH and value not in ("", "0", "1"):
-            raise UserError(f"{shown}: must be 1 or 0")
-        if name == "audit" and value not in ("", "on", "off"):
-            raise UserError(f"{shown}: must be off; leave it out to keep the audit on")
-        if name == "num_processes" and not re.fullmatch(r"([1-9]\d*)?", value):
-            raise UserError(f"{shown}: must be a whole number of processes, 1 or more")
-        if name == "parallel" and not re.fullmatch(r"([1-9]\d*)?", value):
-            raise UserError(f"{shown}: must be a whole number of runs, 1 or more")
-        if name == "max_hours" and not re.fullmatch(r"(\d+\.?\d*|\.\d+)?", value):
-            raise UserError(f"{shown}: must be a number of hours, such as 23.5")
-        if name == "samples" and not re.fullmatch(r"\d*", value):
-            raise UserError(
-                f"{shown}: must be a whole number; 0 leaves the greedy completions alone"
-            )
+
+
+def check_value(name: str, value: str, kind: str, shown: str) -> None:
+    """Refuse a value with signs of a shell or of several lines, or of another form than its own.
+
+    Args:
+        kind: of the variable, as in `VARIABLES`.
+        shown: the variable as its user wrote it, for messages.
+    """
+    if kind in (PLAIN, SWITCH) and NOT_PLAIN.search(value):
+        raise UserError(
+            f"{shown}: must be a name or path without spaces, quotes or signs of a shell"
+        )
+    if name in ("recipe", "run", "seed") and ".." in value:
+        raise UserError(f"{shown}: must be a name or path without ..")
+    if kind == TEXT and ("\n" in value or value != value.strip() or "  " in value):
+        raise UserError(f"{shown}: must be one line without two spaces in a row")
+    if kind == SWITCH and value not in ("", "0", "1"):
+        raise UserError(f"{shown}: must be 1 or 0")
+    if name in FORMS:
+        form, wanted = FORMS[name]
+        if value and not re.fullmatch(form, value):
+            raise UserError(f"{shown}: must be {wanted}")
+
+
+def split_words(name: str, value: str) -> list[str]:
+    """The words of a value, as a shell parts them; those of TASKS may be parted by commas, too."""
+    try:
+        words = [os.path.expanduser(word) for word in shlex.split(value)]
+    except ValueError as error:
+        raise UserError(f"{name.upper()}: a quote is not closed; close it") from error
+    if name != "tasks":
+        return words
+    tasks = [task for word in words for task in word.split(",") if task]
+    return list(dict.fromkeys(tasks))
 
 
 def check_reads(request: Request, readable: set[str]) -> None:
