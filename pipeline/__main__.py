@@ -54,14 +54,9 @@ def main() -> None:
     if words[0] in PASSED_ON:
         module = PASSED_ON[words[0]]
         os.execve(sys.executable, [sys.executable, "-m", module, *words[1:]], child_env())
-    if "MAKE_GOALS" in os.environ:  # of make, which takes its Python from there
-        wrong = fault(os.environ.get("VENV", ".venv"))
-        if wrong:
-            raise UserError(wrong)
+    check_environment()
     request = read(words, os.environ)
-    if request["max_hours"]:  # of the whole command, not of each stage
-        stop_at = time.time() + 3600 * float(request["max_hours"])
-        os.environ.setdefault("STOP_AT", f"{stop_at:.0f}")
+    set_deadline(request)
     if not request.goals:
         raise UserError(f"goal: missing; name one of {', '.join(GOALS)}")
     check_goals(request)
@@ -72,16 +67,40 @@ def main() -> None:
     check_start_model(request)
     if request.asks_for("clean"):
         run_clean(request)
-        return
-    if request.list_stages:
+    elif request.list_stages:
         sys.stdout.write("\n".join([request.run, *pending(request)]) + "\n")
+    elif request.start_model:
+        show_start_model(request)
+    else:
+        run_missing(request)
+
+
+def check_environment() -> None:
+    """Refuse a virtual environment of another clone, from which make takes its Python."""
+    if "MAKE_GOALS" not in os.environ:  # not started by make
         return
-    if request.start_model:
-        if request.goals != ("grpo",):
-            raise UserError("--start-model: is of grpo; give that goal alone")
-        words = stage_words(request, "grpo", request.asks_for("grpo"))
-        sys.stdout.write(f"{settings_of('grpo', words).model_name_or_path}\n")
-        return
+    wrong = fault(os.environ.get("VENV", ".venv"))
+    if wrong:
+        raise UserError(wrong)
+
+
+def set_deadline(request: Request) -> None:
+    """Tell all stages when MAX_HOURS end: those of the whole command, not of each stage."""
+    if request["max_hours"]:
+        stop_at = time.time() + 3600 * float(request["max_hours"])
+        os.environ.setdefault("STOP_AT", f"{stop_at:.0f}")
+
+
+def show_start_model(request: Request) -> None:
+    """Print the model that GRPO starts from."""
+    if request.goals != ("grpo",):
+        raise UserError("--start-model: is of grpo; give that goal alone")
+    words = stage_words(request, "grpo", is_asked=True)
+    sys.stdout.write(f"{settings_of('grpo', words).model_name_or_path}\n")
+
+
+def run_missing(request: Request) -> None:
+    """Run the commands of a request that are not up to date, or print them."""
     planned = commands(request)
     if request.dry_run:
         show(planned)
@@ -162,11 +181,16 @@ def run_clean(request: Request) -> None:
 def run(words: Sequence[str], env: dict[str, str]) -> None:
     """Run `python WORDS` to its end; leave with its exit code where that is not 0."""
     # A terminal sends Ctrl-C to the stage, too, which says how to resume.
-    before, num_kills = signal.signal(signal.SIGINT, lambda *_: None), num_oom_kills()
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    num_kills = num_oom_kills()
     process = subprocess.Popen([sys.executable, *words], env=env)
+
+    def pass_on(number: int, _: object) -> None:
+        process.send_signal(number)
+
     handlers = {signal.SIGINT: before}
     for number in (signal.SIGTERM, signal.SIGHUP):  # of a job's end, of a closed terminal
-        handlers[number] = signal.signal(number, lambda number, _: process.send_signal(number))
+        handlers[number] = signal.signal(number, pass_on)
     try:
         code = process.wait()
     finally:
