@@ -302,26 +302,26 @@ def reads_folder(stage: str, of: str, recipe: str) -> bool:
 
 def order(goals: tuple[str, ...], recipe: str, model: str = "", audit: bool = True) -> list[str]:
     """The stages of a recipe that some goals need, the goals included, each after its needs."""
-    found: dict[str, bool] = {}  # False while what it needs is looked at
+    ordered: list[str] = []
+    begun: set[str] = set()
 
-    def visit(stage: str) -> None:
-        if stage in found:
+    def add(stage: str) -> None:
+        if stage in begun:
             return
-        found[stage] = False
+        begun.add(stage)
         row = STAGES[stage]
         read = [one for one in row.needs_if_read if reads_folder(stage, one, recipe)]
-        visit_all((*row.needs, *read))
-        del found[stage]  # to its place behind them
-        found[stage] = True
+        add_needs((*row.needs, *read))
+        ordered.append(stage)
 
-    def visit_all(needs: tuple[str, ...]) -> None:
+    def add_needs(needs: tuple[str, ...]) -> None:
         for need in needs:
             if has_stage(need, recipe, model) and (need != "audit" or audit):
-                visit(need)
+                add(need)
 
     for goal in goals:
         if goal in STAGES:
-            visit(goal)
+            add(goal)
         else:
-            visit_all(("report",) if goal == "demo" else TOOLS[goal].needs)
-    return list(found)
+            add_needs(("report",) if goal == "demo" else TOOLS[goal].needs)
+    return ordered
