@@ -47,10 +47,10 @@ def has_variables(config: Mapping[str, Any], words: Sequence[str]) -> bool:
 
 def finds_more(stage: str, config: dict[str, Any], inputs: Mapping[str, str]) -> bool:
     """Whether a stage would now read a file that was not there when its result was made."""
-    if not STAGES[stage].finds:
+    if not STAGES[stage].list_inputs:
         return False
     try:
-        found = load(STAGES[stage].finds)(config)
+        found = load(STAGES[stage].list_inputs)(config)
     except UserError:  # inputs that no longer exist count as unchanged
         return False
     return not {*map(str, found)} <= inputs.keys()

@@ -19,6 +19,7 @@ CHAIN = (
     "data_root", "tokenizer", "accelerate", "num_processes", "max_hours", "force", "audit",
     "keys", "args",
 )  # fmt: skip
+MEMORY_REMEDY = "end other programs, or use a machine with more memory"
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,13 @@ class Stage:
         flags: variables that it takes, beside those of every stage.
         config: name of its YAML, where that is not the stage's.
         is_optional: a recipe has the stage only if it has its YAML.
-        is_launched: it runs on several processes where ACCELERATE says so.
+        is_launched: `ACCELERATE` starts it on several processes.
         arguments: `module:class` of its own keys; hf: names of the Hugging Face classes beside it.
         check: `module:function` that checks the keys of its YAML alone.
         code: files and folders of ours that decide its result; a change makes the result stale.
-        finds: `module:function` that lists the files that it would read now, by its configuration.
-        if_full: what needs less memory, where it is full.
+        list_inputs: `module:function` that lists the files that it would read now, by its
+            configuration.
+        memory_remedy: what to do if memory is full, for the message.
     """
 
     module: str
@@ -53,8 +55,8 @@ class Stage:
     hf: tuple[str, ...] = ()
     check: str = ""
     code: tuple[str, ...] = ()
-    finds: str = ""
-    if_full: str = "end other programs, or use a machine with more memory"
+    list_inputs: str = ""
+    memory_remedy: str = MEMORY_REMEDY
 
 
 TO_TRAIN = (
@@ -68,8 +70,8 @@ STAGES = {
         flags=("data_root",),
         arguments="data_prep.build.recipe:DataArguments",
         check="data_prep.build.recipe:check_settings",
-        finds="data_prep.build.recipe:local_files",
-        if_full="lower num_workers",
+        list_inputs="data_prep.build.recipe:local_files",
+        memory_remedy="lower num_workers",
     ),
     "base": Stage(
         "stages.tiny_model",
@@ -90,7 +92,7 @@ STAGES = {
         arguments="stages.arguments:SftArguments",
         hf=SFT_CLASSES,
         check="stages.checks:check_sft_keys",
-        if_full=TO_TRAIN,
+        memory_remedy=TO_TRAIN,
     ),
     "difficulty": Stage(
         "stages.difficulty",
@@ -100,7 +102,7 @@ STAGES = {
         is_launched=True,
         is_optional=True,
         arguments="data_prep.sampling:ProblemSetArguments",
-        if_full=TO_SAMPLE,
+        memory_remedy=TO_SAMPLE,
     ),
     "distill": Stage(
         "stages.distill",
@@ -110,7 +112,7 @@ STAGES = {
         is_launched=True,
         is_optional=True,
         arguments="stages.distill:DistillArguments",
-        if_full=TO_SAMPLE,
+        memory_remedy=TO_SAMPLE,
     ),
     "audit": Stage(
         "eval.audit",
@@ -128,7 +130,7 @@ STAGES = {
         arguments="stages.arguments:GrpoArguments",
         hf=GRPO_CLASSES,
         check="stages.checks:check_grpo_keys",
-        if_full=TO_TRAIN,
+        memory_remedy=TO_TRAIN,
     ),
     "eval": Stage(
         "eval.run",
@@ -137,7 +139,7 @@ STAGES = {
         flags=("model", "data_root"),
         is_launched=True,
         arguments="eval.harness.settings:EvalArguments",
-        if_full=TO_SAMPLE,
+        memory_remedy=TO_SAMPLE,
         code=(
             "grading",
             "eval/harness",
@@ -249,8 +251,8 @@ def stage_of_process() -> tuple[str, str]:
     module = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
     for name, row in STAGES.items():
         if row.module == module:
-            return name, row.if_full
-    return module, Stage.if_full
+            return name, row.memory_remedy
+    return module, MEMORY_REMEDY
 
 
 def config_name(stage: str) -> str:
