@@ -1,13 +1,12 @@
 """The command line of each stage and tool, and which of them a request needs."""
 
-import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import named_models, strict_yaml
+from pipeline import keys, named_models, strict_yaml
 from pipeline.errors import UserError
 from pipeline.freshness import is_current
 from pipeline.settings import Settings, read_settings
@@ -82,13 +81,17 @@ def resolve_models(request: Request) -> None:
 
     Where nothing will run, only what is there already counts.
     """
-    stages = [stage for stage in request.stages if "model" in STAGES[stage].flags]
-    opens = bool(stages or request.asks_for("data", *LOOK_AT_MODELS))
-    is_run = opens and not (request.dry_run or request.list_stages)
-    if model := request["model"]:
-        found = named_models.resolve(model, "MODEL") if is_run else named_models.find(model)
-        request.values["model"] = found
-    elif is_run and (stages or request.asks_for(*LOOK_AT_MODELS)):
+    reads_recipe = request.asks_for(*LOOK_AT_MODELS) or any(
+        "model" in STAGES[stage].flags for stage in request.stages
+    )
+    uses_models = reads_recipe or request.asks_for("data")  # which MODEL is checked before
+    is_only_shown = request.dry_run or request.list_stages
+    if request["model"]:
+        if uses_models and not is_only_shown:
+            request.values["model"] = named_models.resolve(request["model"], "MODEL")
+        else:
+            request.values["model"] = named_models.find(request["model"])
+    elif reads_recipe and not is_only_shown:
         for place, name in named_in(request.recipe):
             named_models.resolve(name, place)  # the stages find it
 
@@ -96,14 +99,19 @@ def resolve_models(request: Request) -> None:
 def named_in(recipe: str) -> list[tuple[str, str]]:
     """The models that a recipe's YAML files start from: `(file and key, model)`."""
     found = []
+    key = "model_name_or_path"
     for path in sorted(Path(recipe).glob("*.yaml")):
-        with contextlib.suppress(UserError):  # the stage names the line
-            said, key = strict_yaml.read(path, "run"), "model_name_or_path"
-            if isinstance(said, dict) and said.get("backend") != "openai":
-                found.append((f"{path}: {key}", str(said.get(key))))
-                listed = said.get("checkpoints")
-                for entry in listed if isinstance(listed, list) else []:
-                    found.append((f"{path}: checkpoints", str(entry).partition("=")[2]))
+        try:
+            said = strict_yaml.read(path, "run")
+        except UserError:  # the stage names the line
+            continue
+        if not isinstance(said, dict) or said.get("backend") == "openai":
+            continue
+        found.append((f"{path}: {key}", str(said.get(key))))
+        checkpoints = said.get("checkpoints")
+        if isinstance(checkpoints, list):
+            for entry in checkpoints:
+                found.append((f"{path}: checkpoints", str(entry).partition("=")[2]))
     return found
 
 
@@ -112,10 +120,11 @@ def check_of_model(request: Request) -> list[Command]:
     if not request["model"]:
         return []
     words = ["-m", "pipeline.checkpoints", request["model"]]
-    given = " ".join([*request.words.get("args", []), *keys_of(request, "sft")])
+    # A model without a chat template passes if SFT gives it one: by sft.yaml, ARGS or KEYS. The
+    # check then takes the word as the place that the template comes from.
     sft = Path(request.recipe, "sft.yaml")
     text = sft.read_text(encoding="utf-8", errors="replace") if sft.is_file() else ""
-    text += given
+    text += " ".join([*request.words.get("args", []), *keys_of(request, "sft")])
     if "chat_template_path" in text and not request.is_scoring:
         words.append("chat_template_path")
     return [Command("model", tuple(words))]
@@ -156,7 +165,7 @@ def resolve_paths(words: Sequence[str]) -> list[str]:
 
 
 def launcher(request: Request, goal: str) -> tuple[str, ...]:
-    """How a stage starts on several processes: words before its `-m`, none for one process."""
+    """The words before a stage's `-m` that start it on several processes; none for one."""
     how = request.words.get("accelerate") or []
     if not how or (goal in STAGES and not STAGES[goal].is_launched):
         return ()
@@ -172,7 +181,11 @@ def launcher(request: Request, goal: str) -> tuple[str, ...]:
 
 def flags(request: Request, *names: str) -> list[str]:
     """The variables of these names that were given, as flags."""
-    return [word for name in names if request[name] for word in (f"--{name}", request[name])]
+    words = []
+    for name in names:
+        if request[name]:
+            words += [f"--{name}", request[name]]
+    return words
 
 
 def overlay_flags(request: Request) -> list[str]:
@@ -182,11 +195,8 @@ def overlay_flags(request: Request) -> list[str]:
 
 def keys_of(request: Request, stage: str) -> list[str]:
     """The KEYS of a stage's YAML, as flags."""
-    if not (entries := request.words.get("keys")):
-        return []
-    from pipeline import keys  # its imports take a second
-
-    return keys.flags(entries, request.recipe, config_name(stage))
+    entries = request.words.get("keys")
+    return keys.flags(entries, request.recipe, config_name(stage)) if entries else []
 
 
 def check_keys(request: Request) -> None:
@@ -194,8 +204,6 @@ def check_keys(request: Request) -> None:
     tools = {*request.goals} & TOOLS.keys()
     if "keys" not in request.given or tools or request.asks_for("audit"):
         return
-    from pipeline import keys
-
     read = {config_name(stage) for stage in request.stages}
     for entry in request.words.get("keys", []):
         if not read & keys.split([entry], request.recipe).keys():
@@ -286,38 +294,42 @@ def look_ahead(request: Request) -> tuple[str, ...]:
 
 def tool_words(request: Request, goal: str) -> tuple[str, ...]:
     """The words of a command beside the stages."""
+    return ("-m", TOOLS[goal].module, *tool_flags(request, goal))
+
+
+def tool_flags(request: Request, goal: str) -> list[str]:
+    """The flags of a command beside the stages."""
     args = request.args_of(goal)
-    words = ["-m", TOOLS[goal].module]
+    recipe = ["--recipe", request.recipe, "--run", request.run]
     if goal in ("sweep", "control"):
-        words += ["--grpo_config", f"{request.recipe}/grpo.yaml", "--run", request.run]
+        words = ["--grpo_config", f"{request.recipe}/grpo.yaml", "--run", request.run]
         words += ["--launcher", shlex.join([sys.executable, *launcher(request, "grpo"), "-m"])]
         words += overlay_flags(request) + flags(request, "model", "data_root")
         words += key_flags(request) + flags(request, "parallel", "num_processes")
         if goal == "control":
             words += ["--folder", "control"]
-        return (*words, "--sweep", *sweep_entries(request))
+        return [*words, "--sweep", *sweep_entries(request)]
     if goal == "compare":
-        return (*words, "--runs", *request.words["runs"], *flags(request, "out"))
+        return ["--runs", *request.words["runs"], *flags(request, "out")]
     if goal == "browse":
-        return (*words, "--run", request.run)
-    if goal in ("data-report", "contamination-ledger"):
-        words += ["--data", f"{request.run}/data"]
-        if goal == "data-report":
-            words += flags(request, "tokenizer")
-        return (*words, *args)
+        return ["--run", request.run]
+    if goal == "data-report":
+        return ["--data", f"{request.run}/data", *flags(request, "tokenizer"), *args]
+    if goal == "contamination-ledger":
+        return ["--data", f"{request.run}/data", *args]
     if goal == "push":
-        words += ["--config", f"{request.recipe}/eval.yaml", "--run_dir", request.run]
-        return (*words, *flags(request, "seed", "model"), *args, *flags(request, "repo"))
-    words += ["--recipe", request.recipe, "--run", request.run]
+        config = ["--config", f"{request.recipe}/eval.yaml", "--run_dir", request.run]
+        return [*config, *flags(request, "seed", "model"), *args, *flags(request, "repo")]
     if goal == "doctor":
-        return (*words, *args)
+        return [*recipe, *args]
     if goal == "fetch":
-        return (*words, *flags(request, "model", "data_root"), *key_flags(request), *args)
-    words += overlay_flags(request) + flags(request, "gpus")
+        return [*recipe, *flags(request, "model", "data_root"), *key_flags(request), *args]
+    # preflight and plan
+    words = [*recipe, *overlay_flags(request), *flags(request, "gpus")]
     if goal == "plan":
         words += flags(request, "price")
     words += flags(request, "model", "data_root", "tokenizer") + key_flags(request)
     how = (request.words.get("accelerate") or ["--"])[0]
     if not how.startswith("--"):
         words += ["--accelerate", how]
-    return (*words, *args)
+    return [*words, *args]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline import json_files, manifest
+from pipeline import json_files, keys, manifest
 from pipeline.errors import UserError
 from pipeline.paths import is_same_place
 from pipeline.stages import ROOT, STAGES, TRAINED, config_name, load
@@ -29,8 +29,6 @@ def is_current(request: Request, stage: str, words: Sequence[str]) -> bool:
         return config.get("keys", []) == entries
     if not entries:
         return True
-    from pipeline import keys  # its imports take a second
-
     return keys.agree(entries, request.recipe, config_name(stage), config)
 
 
