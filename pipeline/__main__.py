@@ -33,7 +33,7 @@ try:
         stage_words,
     )
     from pipeline.errors import UserError, killed, run_cli
-    from pipeline.freshness import check_finished, check_start_model, is_current
+    from pipeline.freshness import check_finished, check_same_run, looks_current
     from pipeline.lock import claim
     from pipeline.memory import num_oom_kills
     from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED
@@ -64,7 +64,7 @@ def main() -> None:
         run_only(request)
         return
     resolve_models(request)
-    check_start_model(request)
+    check_same_run(request)
     if request.asks_for("clean"):
         run_clean(request)
     elif request.list_stages:
@@ -131,7 +131,7 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
         claim(request.run)
     for command in planned:
         # An earlier stage may have written the same result again; then this one is up to date.
-        if command.is_needed_only and is_current(request, command.stage, command.words):
+        if command.is_needed_only and looks_current(request, command.stage, command.words):
             continue
         started = time.time()
         run(command.words, child_env(force="1" if command.is_forced else ""))

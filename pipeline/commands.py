@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline import keys, named_models, strict_yaml
 from pipeline.errors import UserError
-from pipeline.freshness import is_current
+from pipeline.freshness import looks_current
 from pipeline.settings import Settings, read_settings
 from pipeline.stages import CHECKED_AHEAD, STAGES, TOOLS, config_name, is_for_scoring, load_keys
 from pipeline.variables import Request, find_config, name_checkpoint
@@ -51,7 +51,7 @@ def commands(request: Request) -> list[Command]:
             is_forced=is_asked and is_forced,
         )
         # A later stage is checked again when its turn comes.
-        if is_asked or found or not is_current(request, stage, command.words):
+        if is_asked or found or not looks_current(request, stage, command.words):
             if stage == "data":
                 found += check_of_model(request)
             found.append(command)
@@ -67,7 +67,7 @@ def pending(request: Request) -> list[str]:
     found: list[str] = []
     for stage in request.stages:
         is_forced = request.is_on("force") and request.asks_for(stage, "demo")
-        is_there = is_current(request, stage, stage_words(request, stage, False))
+        is_there = looks_current(request, stage, stage_words(request, stage, False))
         if is_forced or found or not is_there:
             found.append(stage)
     return found

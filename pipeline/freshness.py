@@ -1,5 +1,6 @@
 """What is up to date: by manifests and hashes, never by the times of files."""
 
+import hashlib
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -7,19 +8,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline import json_files, keys, manifest
+from pipeline import json_files, keys, manifest, strict_yaml
 from pipeline.errors import UserError
-from pipeline.paths import is_same_place
+from pipeline.paths import is_same_place, plain
 from pipeline.stages import ROOT, STAGES, TRAINED, config_name, load
 from pipeline.variables import Request
 
 
-def is_current(request: Request, stage: str, words: Sequence[str]) -> bool:
+def looks_current(request: Request, stage: str, words: Sequence[str]) -> bool:
     """Whether the result of a stage that others need is that of its command line."""
     if stage == "eval" and request["data_root"]:  # which may hold other problems than before
         return False
     code, folder = [ROOT / place for place in STAGES[stage].code], Path(request.run, stage)
-    if not manifest.matches_command(folder, words, code):
+    if not matches_command(folder, words, code):
         return False
     made = manifest.read(folder) or {}
     config, entries = made.get("config", {}), request.words.get("keys", [])
@@ -30,6 +31,63 @@ def is_current(request: Request, stage: str, words: Sequence[str]) -> bool:
     if not entries:
         return True
     return keys.agree(entries, request.recipe, config_name(stage), config)
+
+
+def matches_command(folder: Path, words: Sequence[str], code: Sequence[Path] = ()) -> bool:
+    """Whether a result is that of a command line, by its manifest and by hashes alone.
+
+    This is for stages that others need. `manifest.is_current`, which the stage calls, is more exact
+    and takes seconds. Inputs that no longer exist cannot be read again and count as unchanged.
+
+    Args:
+        words: the stage's command line; its recipe's files must say what they said then.
+        code: files and folders that also decide the result; the manifest's `code` has their hash.
+    """
+    made = manifest.read(folder)
+    if made is None or made["stage"] != folder.name:
+        return False
+    if "request" not in made:  # of an earlier version
+        if not config_matches(made["config"], words):
+            return False
+    elif manifest.hash_request(words) != made["request"]:
+        return False
+    # Of eval: this hash, and the versions of the libraries that score.
+    if code and manifest.hash_code(*code) not in str(made.get("code")):
+        return False
+    inputs = {Path(path): digest for path, digest in made["inputs"].items() if digest != "hub"}
+    return all(known_sha256(path) == inputs[path] for path in inputs if path.exists())
+
+
+def config_matches(config: dict[str, Any], words: Sequence[str]) -> bool:
+    """Whether every key of the YAML that a command line names is in a stage's configuration."""
+    flags = dict(itertools.pairwise(words))
+    path = Path(flags.get("--config", ""))
+    if "--overlay" in flags or not path.is_file():
+        return False
+    try:
+        said = strict_yaml.read(path, flags.get("--run_dir"))
+        if not isinstance(said, dict):
+            return False
+        return all(config.get(key) == plain(str(key), said[key], str(path)) for key in said)
+    except UserError:  # the stage names the line
+        return False
+
+
+def known_sha256(path: Path) -> str:
+    """The hash of a stage's result by the manifest that lists it; of anything else its own.
+
+    Reading a manifest is cheaper than hashing weights.
+    """
+    for folder in (path, *path.parents[:2]):
+        made = manifest.read(folder) or {}
+        files = {folder / name: digest for name, digest in made.get("files", {}).items()}
+        if path in files:
+            return files[path]
+        weights = {file: digest for file, digest in files.items() if file.parent == path}
+        if weights:
+            text = "".join(f"{file.name} {weights[file]}\n" for file in sorted(weights))
+            return hashlib.sha256(text.encode()).hexdigest()
+    return manifest.sha256(path)
 
 
 def has_variables(config: Mapping[str, Any], words: Sequence[str]) -> bool:
@@ -55,7 +113,7 @@ def finds_more(stage: str, config: dict[str, Any], inputs: Mapping[str, str]) ->
 
 
 def check_finished(folder: Path, words: Sequence[str], since: float) -> None:
-    """Refuse a stage that has ended with exit code 0 and left no manifest: it was not finished.
+    """Raise if a stage exited with code 0 but wrote no manifest.
 
     Args:
         folder: of its result; beside it, as `<folder>.next`, is a run with other settings.
@@ -81,7 +139,7 @@ def started_at(folder: Path) -> float:
     return 0.0
 
 
-def check_start_model(request: Request) -> None:
+def check_same_run(request: Request) -> None:
     """Refuse a run that was trained from another model, or with another seed, than given now."""
     model, seed, run = request["model"], request["seed"], os.path.realpath(request.run)
     for stage in TRAINED:

@@ -24,7 +24,7 @@ from typing import IO, Any
 from pipeline import json_files, strict_yaml
 from pipeline.console import clean, notice
 from pipeline.errors import UserError
-from pipeline.paths import is_same, plain
+from pipeline.paths import is_same
 from pipeline.values import redact
 
 NAME = "manifest.json"
@@ -201,63 +201,6 @@ def hash_code(*places: Path) -> str:
     files = [place for place in places if place.is_file()]
     files += [f for place in places for kind in ("*.py", "*.yaml") for f in place.rglob(kind)]
     return hashlib.sha256("".join(sorted(map(sha256, files))).encode()).hexdigest()
-
-
-def known_sha256(path: Path) -> str:
-    """The hash of a stage's result by the manifest that lists it; of anything else its own.
-
-    Reading a manifest is cheaper than hashing weights.
-    """
-    for folder in (path, *path.parents[:2]):
-        made = read(folder) or {}
-        files = {folder / name: digest for name, digest in made.get("files", {}).items()}
-        if path in files:
-            return files[path]
-        weights = {file: digest for file, digest in files.items() if file.parent == path}
-        if weights:
-            text = "".join(f"{file.name} {weights[file]}\n" for file in sorted(weights))
-            return hashlib.sha256(text.encode()).hexdigest()
-    return sha256(path)
-
-
-def matches_command(folder: Path, words: Sequence[str], code: Sequence[Path] = ()) -> bool:
-    """Whether a result is that of a command line, by its manifest and by hashes alone.
-
-    This is for stages that others need. `is_current`, which the stage calls, is more exact and
-    takes seconds. Inputs that no longer exist cannot be read again and count as unchanged.
-
-    Args:
-        words: the stage's command line; its recipe's files must say what they said then.
-        code: files and folders that also decide the result; the manifest's `code` has their hash.
-    """
-    made = read(folder)
-    if made is None or made["stage"] != folder.name:
-        return False
-    if "request" not in made:  # of an earlier version
-        if not config_matches(made["config"], words):
-            return False
-    elif hash_request(words) != made["request"]:
-        return False
-    # Of eval: this hash, and the versions of the libraries that score.
-    if code and hash_code(*code) not in str(made.get("code")):
-        return False
-    inputs = {Path(path): digest for path, digest in made["inputs"].items() if digest != "hub"}
-    return all(known_sha256(path) == inputs[path] for path in inputs if path.exists())
-
-
-def config_matches(config: dict[str, Any], words: Sequence[str]) -> bool:
-    """Whether every key of the YAML that a command line names is in a stage's configuration."""
-    flags = dict(itertools.pairwise(words))
-    path = Path(flags.get("--config", ""))
-    if "--overlay" in flags or not path.is_file():
-        return False
-    try:
-        said = strict_yaml.read(path, flags.get("--run_dir"))
-        if not isinstance(said, dict):
-            return False
-        return all(config.get(key) == plain(str(key), said[key], str(path)) for key in said)
-    except UserError:  # the stage names the line
-        return False
 
 
 def versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from pipeline import commands, manifest
+from pipeline import commands, freshness, manifest
 from pipeline.errors import UserError
-from pipeline.freshness import check_finished, is_current
+from pipeline.freshness import check_finished, looks_current
 from pipeline.variables import read
 from tests.unit.build.helpers import run as build
 
@@ -17,7 +17,7 @@ from tests.unit.build.helpers import run as build
 @pytest.fixture
 def check(tmp_path, monkeypatch):
     """Whether a stage's result with this configuration is that of these variables."""
-    monkeypatch.setattr(manifest, "matches_command", lambda *_: True)
+    monkeypatch.setattr(freshness, "matches_command", lambda *_: True)
     monkeypatch.chdir(tmp_path)
 
     def check(stage, config, *given):
@@ -27,7 +27,7 @@ def check(tmp_path, monkeypatch):
         (folder / manifest.NAME).write_text(json.dumps(made))
         request = read(["grpo", "--run", str(folder.parent), *given], {})
         words = commands.stage_words(request, stage, False)
-        return is_current(request, stage, words)
+        return looks_current(request, stage, words)
 
     return check
 
@@ -118,6 +118,6 @@ def test_so_does_a_file_that_a_folder_gets_later(check, tmp_path):
     for inputs, expected in ((known, True), (dict([*known.items()][:1]), False)):
         made = {"stage": "data", "config": config, "inputs": inputs}
         (folder / manifest.NAME).write_text(json.dumps(made))
-        assert is_current(request, "data", words) is expected
+        assert looks_current(request, "data", words) is expected
     (tmp_path / "parts").rename(tmp_path / "gone")  # and what no longer exists does not count
-    assert is_current(request, "data", words)
+    assert looks_current(request, "data", words)

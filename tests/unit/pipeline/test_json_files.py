@@ -80,7 +80,7 @@ READERS = {
     ),
     "command": (
         "run/sft/manifest.json",
-        lambda run: manifest.matches_command(run / "run/sft", ["--config", "none"]),
+        lambda run: freshness.matches_command(run / "run/sft", ["--config", "none"]),
     ),
     "start model": (
         "run/sft/manifest.json",

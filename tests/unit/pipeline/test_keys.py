@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipeline import commands, keys, manifest
+from pipeline import commands, freshness, keys
 from pipeline.errors import UserError
 from pipeline.variables import read
 from stages.preflight.ahead import AheadArguments, command_lines
@@ -127,7 +127,7 @@ def test_a_finished_stage_is_looked_at_again_with_other_keys(tmp_path, monkeypat
     words = commands.stage_words(read(plain, {}), "sft", False)
     made = {"stage": "sft", "config": {"learning_rate": 1e-5}}
     (folder / "manifest.json").write_text(json.dumps(made))
-    monkeypatch.setattr(manifest, "matches_command", lambda *_: True)
+    monkeypatch.setattr(freshness, "matches_command", lambda *_: True)
     for given, expected in (
         ([], True),
         (["learning_rate=0.00001"], True),
@@ -137,7 +137,7 @@ def test_a_finished_stage_is_looked_at_again_with_other_keys(tmp_path, monkeypat
         (["sft.learning_rate=null"], False),
     ):
         request = read([*plain, *(["--keys", *given] if given else [])], {})
-        assert commands.is_current(request, "sft", words) is expected, given
+        assert freshness.looks_current(request, "sft", words) is expected, given
 
 
 def test_a_key_that_nothing_reads_is_refused(tmp_path):

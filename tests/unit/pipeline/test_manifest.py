@@ -7,6 +7,7 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
+from pipeline.freshness import known_sha256, matches_command
 
 
 def write(folder, **extra):
@@ -87,23 +88,23 @@ def test_a_result_that_others_need_is_current_by_its_recipe_s_files_and_inputs(
     folder = tmp_path / "sft"
     manifest.start(folder)
     manifest.write(folder, "sft", {"seed": 0}, manifest.hash_inputs([source]), {}, 0.0)
-    assert manifest.matches_command(folder, words)
+    assert matches_command(folder, words)
     recipe.write_text("# why\ntrain_file: '{run}/x'\nseed: 0\n")
-    assert manifest.matches_command(folder, words)
-    assert not manifest.matches_command(folder, [*words, "--overlay", str(overlay)])
+    assert matches_command(folder, words)
+    assert not matches_command(folder, [*words, "--overlay", str(overlay)])
     source.write_text("2")
-    assert not manifest.matches_command(folder, words)
+    assert not matches_command(folder, words)
     source.unlink()
-    assert manifest.matches_command(folder, words)
+    assert matches_command(folder, words)
     recipe.write_text("seed: 1\ntrain_file: '{run}/x'\n")
-    assert not manifest.matches_command(folder, words)
+    assert not matches_command(folder, words)
     # What the stage itself finds to be the same is then known to be so.
     made = manifest.read(folder)
     manifest.write_json(folder / manifest.NAME, {**made, "request": {}})
     source.write_text("1")
-    assert not manifest.matches_command(folder, words)
+    assert not matches_command(folder, words)
     assert manifest.is_current(folder, {"seed": 0})
-    assert manifest.matches_command(folder, words)
+    assert matches_command(folder, words)
 
 
 def test_a_result_of_an_earlier_version_is_held_against_what_the_recipe_says(tmp_path):
@@ -115,9 +116,9 @@ def test_a_result_of_an_earlier_version_is_held_against_what_the_recipe_says(tmp
     manifest.write(folder, "data", config, {"gone.jsonl": "abc"}, {}, 0.0)
     made = manifest.read(folder)
     manifest.write_json(folder / manifest.NAME, {k: made[k] for k in made if k != "request"})
-    assert manifest.matches_command(folder, words)
+    assert matches_command(folder, words)
     recipe.write_text(f"{recipe.read_text()}seed: 1\n")
-    assert not manifest.matches_command(folder, words)
+    assert not matches_command(folder, words)
 
 
 def test_a_stage_s_result_is_known_by_its_manifest_without_reading_it(tmp_path):
@@ -129,10 +130,10 @@ def test_a_stage_s_result_is_known_by_its_manifest_without_reading_it(tmp_path):
         (folder / name).write_text(name)
     manifest.write(folder, "sft", {}, {}, {}, 0.0, names)
     for path in (folder, folder / "best", folder / "config.json"):
-        assert manifest.known_sha256(path) == manifest.sha256(path)
-    known = manifest.known_sha256(folder)
+        assert known_sha256(path) == manifest.sha256(path)
+    known = known_sha256(folder)
     (folder / "model.safetensors").write_text("other")
-    assert manifest.known_sha256(folder) == known != manifest.sha256(folder)
+    assert known_sha256(folder) == known != manifest.sha256(folder)
 
 
 def test_a_change_of_code_makes_a_result_stale(tmp_path):
@@ -140,9 +141,9 @@ def test_a_change_of_code_makes_a_result_stale(tmp_path):
     code.write_text("1")
     manifest.start(folder)
     manifest.write(folder, "eval", {}, {}, {}, 0.0, code=f"{manifest.hash_code(code)} lm-eval 1")
-    assert manifest.matches_command(folder, [], [code])
+    assert matches_command(folder, [], [code])
     code.write_text("2")
-    assert not manifest.matches_command(folder, [], [code])
+    assert not matches_command(folder, [], [code])
 
 
 @pytest.mark.parametrize(("text", "is_refused"), [('{"stage": ', True), ("[]", False)])
