@@ -78,9 +78,8 @@ def known_sha256(path: Path) -> str:
 
     Reading a manifest is cheaper than hashing weights.
     """
-    for folder in (path, *path.parents[:2]):
-        made = manifest.read(folder) or {}
-        files = {folder / name: digest for name, digest in made.get("files", {}).items()}
+    for folder, made in manifest.manifests_over(path):
+        files = {folder / name: digest for name, digest in made["files"].items()}
         if path in files:
             return files[path]
         weights = {file: digest for file, digest in files.items() if file.parent == path}

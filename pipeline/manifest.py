@@ -98,9 +98,8 @@ def check_made(path: Path) -> None:
     """Refuse a file, or a folder's files, whose hash differs from the one in their manifest."""
     if not path.exists():
         return
-    for folder in (path, *path.parents[:2]):
-        made = read(folder) or {}
-        for name, known in made.get("files", {}).items():
+    for folder, made in manifests_over(path):
+        for name, known in made["files"].items():
             file = folder / name
             if path in (file, *file.parents) and not is_as(file, known):
                 stage = made["stage"]
@@ -111,6 +110,18 @@ def check_made(path: Path) -> None:
                     f"{file}: {state}; `make {stage}` writes it again; keep a file that you edit "
                     "in another folder"
                 )
+
+
+def manifests_over(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The manifests that may list a path, each with its folder, the nearest one first.
+
+    Three places have to be looked at. A stage's folder has a manifest of its own. A file is one
+    folder below it, a file of a training run's `best/` two.
+    """
+    for folder in (path, *path.parents[:2]):
+        made = read(folder)
+        if made:
+            yield folder, made
 
 
 def is_as(file: Path, digest: str) -> bool:
@@ -151,10 +162,13 @@ def is_current(
 
 def defaults_of(args: Any) -> dict[str, Any]:
     """The defaults of a dataclass's fields, without those that have none."""
-    found = {field.name: field.default for field in fields(args)}
-    made = {field.name: field.default_factory for field in fields(args)}
-    found |= {name: make() for name, make in made.items() if make is not MISSING}
-    return {name: value for name, value in found.items() if value is not MISSING}
+    found: dict[str, Any] = {}
+    for field in fields(args):
+        if field.default is not MISSING:
+            found[field.name] = field.default
+        elif field.default_factory is not MISSING:
+            found[field.name] = field.default_factory()
+    return found
 
 
 def is_forced() -> bool:
@@ -197,7 +211,7 @@ def hash_yaml(path: Path) -> str:
 
 
 def hash_code(*places: Path) -> str:
-    """One SHA-256 over the contents of code and task files, alone or below folders, by no name."""
+    """One SHA-256 over the contents of code and task files; their names do not count."""
     files = [place for place in places if place.is_file()]
     files += [f for place in places for kind in ("*.py", "*.yaml") for f in place.rglob(kind)]
     return hashlib.sha256("".join(sorted(map(sha256, files))).encode()).hexdigest()
@@ -307,13 +321,17 @@ def write(
         counts: whole numbers worth knowing (rows, steps, tokens).
         extra: further keys, such as `rows_in`, `rows_out`, `dropped` of a data build.
     """
-    value = {
+    value: dict[str, Any] = {
         "stage": stage,
         "config": config,
         "git_commit": git_commit(),
         "request": hash_request(sys.argv[1:]),
         "inputs": inputs,
-        **({"origins": origins} if (origins := find_origins(inputs)) else {}),
+    }
+    origins = find_origins(inputs)
+    if origins:
+        value["origins"] = origins
+    value |= {
         "counts": counts,
         **extra,
         "files": {name: sha256(Path(folder, name)) for name in files},
