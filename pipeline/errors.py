@@ -195,7 +195,7 @@ def killed(what: str, num_before: int | None) -> UserError:
 
 
 def note_folder(folder: Path, needed: float = 0) -> None:
-    """Remember where this process writes, and how much, for the line of a full disk."""
+    """Remember where this process writes, and how much, for the message when a disk is full."""
     _needed[folder] = needed
 
 

@@ -404,7 +404,7 @@ def known_recipes() -> list[str]:
 
 
 def name_model(model: str) -> str:
-    """A model's last name, plain, for its run's folder; with a hash, as other folders may share it.
+    """The last part of a model's path as a folder name, with a hash that tells equal names apart.
 
     A folder or file has the same name however its path is written.
     """

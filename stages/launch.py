@@ -43,7 +43,7 @@ ACCUMULATED = ("gradient_accumulation_steps", "steps_per_generation")
 
 
 def is_on(value: Any) -> bool:
-    """A switch as the launcher or the environment gives it."""
+    """Whether a switch of the launcher or of the environment is on."""
     return str(value).lower() in ("true", "1", "yes", "y", "on")
 
 
@@ -80,7 +80,10 @@ def keep_batch(settings: Settings, processes: int) -> Settings:
 
 
 def launched(check: Callable[[Settings], None]) -> Callable[[Settings], Settings]:
-    """The check of a recipe's keys, preceded by that of the launch, with the batch it keeps."""
+    """A check that checks the launch first, then the recipe's keys.
+
+    Both see the settings with the batch fitted to the number of processes.
+    """
 
     def check_both(settings: Settings) -> Settings:
         processes = int(os.environ.get("WORLD_SIZE", "1"))

@@ -180,7 +180,7 @@ def seal(checkpoint: Path, known: Mapping[str, str] | None = None) -> None:
     """Write `files.json`, when every process has written its part.
 
     Args:
-        known: the hashes of files that are as they were; all others are read.
+        known: the hashes of files that have not changed; all other files are read.
     """
     known = dict(known or {})
     # A kill while this was written leaves `files.json.partial`, which is written again below.
