@@ -233,59 +233,81 @@ def convert(name: str, value: Any, key: Key, where: str) -> Any:
 
 def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
     members = key.members
-
-    def refusal(wanted: str = "") -> UserError:
-        kinds = [member.partition("[")[0] for member in members]
-        wanted = wanted or next((WANTED[kind] for kind in kinds if kind in WANTED), "one value")
-        return UserError(f"{where}: {name}: {value!r} is not {wanted}")
-
-    if choices := enum_values(key.annotation) or key.choices:
+    choices = enum_values(key.annotation) or key.choices
+    if choices:
         word = "no" if value is False else value  # YAML reads a bare `no` as false
         if word not in choices:
-            raise refusal(f"one of {', '.join(choices)}")
+            raise _refusal(where, name, value, f"one of {', '.join(choices)}")
         return word
     if "Any" in members:
         return value
     takes_mapping = any(member.startswith("dict") for member in members)
-    takes_text = name in TAKE_JSON_FILES and str(value).endswith(".json")
-    if key.is_own:  # ours may take a word or a mapping
-        takes_text = "str" in members
-    if takes_mapping and not (takes_text and isinstance(value, str)):
-        return _mapping(value, refusal(WANTED["dict"]))
+    if takes_mapping and not _stays_text(name, value, key):
+        mapping = _as_mapping(value)
+        if mapping is None:
+            raise _refusal(where, name, value, WANTED["dict"])
+        return mapping
     if isinstance(value, dict):
-        raise refusal("one value")
+        raise _refusal(where, name, value, "one value")
+    # A text for a key that takes texts and lists is one text.
     if key.item and (isinstance(value, list) or "str" not in members):
-        # The command line gives a list of one as its item.
-        if not isinstance(value, list) and (where == COMMAND_LINE or "None" in members):
-            value = [value]
-        if key.item == "str" and not _is_list_of_texts(value):
-            raise refusal("a list of texts; write [a, b]")
-        if not isinstance(value, list):
-            raise refusal("a list of mappings; write - {key: value}")
-        return [_typed_value(name, item, Key(key.item), where) for item in value]
+        return _typed_list(name, value, key, where)
+    # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
     if isinstance(value, bool) and "bool" not in members and "str" in members:
-        # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
         if where == COMMAND_LINE or (value and key.is_own):
-            raise refusal("a text; quote it")
+            raise _refusal(where, name, value, "a text; quote it")
         return "off" if key.is_own else value
     if "bool" in members and str(value).lower() in SWITCHES:
         return SWITCHES[str(value).lower()]
     number = _as_number(value, members)
     if number is not None:
         return number
-    if "str" in members and isinstance(value, str):
-        return value
-    raise refusal("a text; quote it" if "str" in members else "")
+    if "str" not in members:
+        raise _refusal(where, name, value, _wanted(members))
+    if not isinstance(value, str):
+        raise _refusal(where, name, value, "a text; quote it")
+    return value
 
 
-def _mapping(value: Any, refusal: UserError) -> dict[str, Any]:
-    """A mapping, also one that is written as JSON; Hugging Face's classes take any other text."""
+def _refusal(where: str, name: str, value: Any, wanted: str) -> UserError:
+    return UserError(f"{where}: {name}: {value!r} is not {wanted}")
+
+
+def _wanted(members: list[str]) -> str:
+    """What a key of these types takes, for a message."""
+    for member in members:
+        kind = member.partition("[")[0]
+        if kind in WANTED:
+            return WANTED[kind]
+    return "one value"
+
+
+def _stays_text(name: str, value: Any, key: Key) -> bool:
+    """Whether a key that takes a mapping gets this value as text: a word, or a JSON file's name."""
+    if not isinstance(value, str):
+        return False
+    if key.is_own:  # ours may take a word or a mapping
+        return "str" in key.members
+    return name in TAKE_JSON_FILES and value.endswith(".json")
+
+
+def _as_mapping(value: Any) -> dict[str, Any] | None:
+    """A mapping, also one that is written as JSON; None for others."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = json.loads(value)
-    if not isinstance(value, dict):
-        raise refusal
-    return value
+    return value if isinstance(value, dict) else None
+
+
+def _typed_list(name: str, value: Any, key: Key, where: str) -> list[Any]:
+    # The command line gives a list of one as its item.
+    if not isinstance(value, list) and (where == COMMAND_LINE or "None" in key.members):
+        value = [value]
+    if key.item == "str" and not _is_list_of_texts(value):
+        raise _refusal(where, name, value, "a list of texts; write [a, b]")
+    if not isinstance(value, list):
+        raise _refusal(where, name, value, "a list of mappings; write - {key: value}")
+    return [_typed_value(name, item, Key(key.item), where) for item in value]
 
 
 def _is_list_of_texts(value: Any) -> bool:
@@ -313,7 +335,10 @@ def _as_number(value: Any, members: list[str]) -> int | float | None:
 
 
 class Settings(dict[str, Any]):
-    """The keys that were *given*; attributes are *effective* values, also defaults.
+    """The keys that were given, and the value of every key.
+
+    `"beta" in settings` is whether the key is given. `settings.get("beta")` is the given value, or
+    None. `settings.beta` is the given value, else the default.
 
     Args:
         overrides: of overlay and command line; UNSET takes the file's value away.
