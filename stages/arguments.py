@@ -7,7 +7,7 @@ together with Hugging Face's.
 
 import difflib
 from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from pipeline.own_code import is_own
 from pipeline.settings import setting
@@ -198,35 +198,30 @@ class GrpoArguments(_GuardKeys):
     validate_only: bool = setting(False, "true: only measure on them, keep no output_dir/best")
 
     def __post_init__(self) -> None:
-        is_known = all(name in REWARD_FUNCS or is_own(name) for name in self.reward_funcs)
-        is_curriculum = self.curriculum in MODES or ":" in self.curriculum
-        near = difflib.get_close_matches(self.curriculum, MODES, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
         start, end = self.length_penalty_start, self.length_penalty_end
-        is_offline, most = self.curriculum == "offline", self.max_pass_rate
-        wrong, correct = self.cosine_max_value_wrong, self.cosine_max_value_correct
-        is_wrong_ordered = self.cosine_min_value_wrong <= wrong
-        is_correct_ordered = self.cosine_min_value_correct <= correct
-        for name, is_right, rule in (
-            ("reward_funcs", is_known, f"be of {', '.join(REWARD_FUNCS)}, or module:function"),
-            ("curriculum", is_curriculum, f"be one of {', '.join(MODES)}, or module:Class{hint}"),
-            ("dead_groups", self.dead_groups in DEAD_GROUPS, f"be one of {', '.join(DEAD_GROUPS)}"),
-            (
-                "cosine_min_value_wrong",
-                is_wrong_ordered,
-                f"be at most cosine_max_value_wrong, {wrong}",
-            ),
-            (
-                "cosine_min_value_correct",
-                is_correct_ordered,
-                f"be at most cosine_max_value_correct, {correct}",
-            ),
-            ("length_penalty_start", start < end, f"lie below length_penalty_end, {end}"),
-            ("min_pass_rate", self.min_pass_rate <= most, f"be at most max_pass_rate, {most}"),
-            ("pass_rates", self.pass_rates or not is_offline, "be set: offline needs it"),
-        ):
-            if not is_right:
-                raise ValueError(f"{name}: must {rule} (got {getattr(self, name)!r})")
+        least_wrong, most_wrong = self.cosine_min_value_wrong, self.cosine_max_value_wrong
+        least_correct, most_correct = self.cosine_min_value_correct, self.cosine_max_value_correct
+        if not all(name in REWARD_FUNCS or is_own(name) for name in self.reward_funcs):
+            self._refuse("reward_funcs", f"be of {', '.join(REWARD_FUNCS)}, or module:function")
+        if self.curriculum not in MODES and ":" not in self.curriculum:
+            near = difflib.get_close_matches(self.curriculum, MODES, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self._refuse("curriculum", f"be one of {', '.join(MODES)}, or module:Class{hint}")
+        if self.dead_groups not in DEAD_GROUPS:
+            self._refuse("dead_groups", f"be one of {', '.join(DEAD_GROUPS)}")
+        if not least_wrong <= most_wrong:
+            self._refuse(
+                "cosine_min_value_wrong", f"be at most cosine_max_value_wrong, {most_wrong}"
+            )
+        if not least_correct <= most_correct:
+            rule = f"be at most cosine_max_value_correct, {most_correct}"
+            self._refuse("cosine_min_value_correct", rule)
+        if not start < end:
+            self._refuse("length_penalty_start", f"lie below length_penalty_end, {end}")
+        if not self.min_pass_rate <= self.max_pass_rate:
+            self._refuse("min_pass_rate", f"be at most max_pass_rate, {self.max_pass_rate}")
+        if self.curriculum == "offline" and not self.pass_rates:
+            self._refuse("pass_rates", "be set: offline needs it")
         self.guard_settings()
         if self.follows_pass_rates() and not {*GRADED} & {*self.reward_funcs}:
             raise ValueError(
@@ -234,6 +229,9 @@ class GrpoArguments(_GuardKeys):
                 f"correct, as curriculum: {self.curriculum} needs; add correctness_reward, with "
                 "reward_weights 0 if it should not count"
             )
+
+    def _refuse(self, key: str, rule: str) -> NoReturn:
+        raise ValueError(f"{key}: must {rule} (got {getattr(self, key)!r})")
 
     def follows_pass_rates(self) -> bool:
         """Whether a curriculum observes which rollouts of each problem are correct."""
