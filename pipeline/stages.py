@@ -14,7 +14,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = Path(__file__).with_name("recipes")  # of the clone, or of the installed package
-SFT_CLASSES, GRPO_CLASSES = ("SFTConfig", "ModelConfig"), ("GRPOConfig", "ModelConfig")
 CHAIN = (
     "data_root", "tokenizer", "accelerate", "num_processes", "max_hours", "force", "audit",
     "keys", "args",
@@ -90,7 +89,7 @@ STAGES = {
         is_launched=True,
         is_optional=True,
         arguments="stages.arguments:SftArguments",
-        hf=SFT_CLASSES,
+        hf=("SFTConfig", "ModelConfig"),
         check="stages.checks:check_sft_keys",
         memory_remedy=TO_TRAIN,
     ),
@@ -128,7 +127,7 @@ STAGES = {
         flags=("model", "overlay"),
         is_launched=True,
         arguments="stages.arguments:GrpoArguments",
-        hf=GRPO_CLASSES,
+        hf=("GRPOConfig", "ModelConfig"),
         check="stages.checks:check_grpo_keys",
         memory_remedy=TO_TRAIN,
     ),

@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 
 from pipeline.own_code import is_own
 from pipeline.settings import setting
+from pipeline.stages import STAGES
 from stages.trainer.guards import GuardSettings
 
 # Hugging Face's defaults: no tracker; in plain DDP a search for unused parameters, with a warning.
 DEFAULTS = {"report_to": "tensorboard", "ddp_find_unused_parameters": False}
-SFT = ("SFTConfig", "ModelConfig")
-GRPO = ("GRPOConfig", "ModelConfig")
+SFT, GRPO = STAGES["sft"].hf, STAGES["grpo"].hf  # names of Hugging Face's classes
 
 MODES = ("off", "offline", "predictive", "refill", "predictive+refill")
 # TRL's, and our `mean`. TRL takes any text and fails at the first batch.
