@@ -98,8 +98,14 @@ def prepare(stage: str, folder: str, config: dict[str, Any], inputs: dict[str, s
     """
     check_started(bool(config.get("use_cpu")))
     num_processes = int(os.environ.get("WORLD_SIZE", "1"))
-    identity = {"config": config, "inputs": inputs, "num_processes": num_processes}
-    identity = json.loads(json.dumps(identity | {"engine": asked_engine()}, default=str))
+    identity = {
+        "config": config,
+        "inputs": inputs,
+        "num_processes": num_processes,
+        "engine": asked_engine(),
+    }
+    # As `run.json` will give it back, with which it is compared: tuples are lists there.
+    identity = json.loads(json.dumps(identity, default=str))
     start, fault = None, None
     if is_main_process():
         try:
@@ -113,7 +119,15 @@ def prepare(stage: str, folder: str, config: dict[str, Any], inputs: dict[str, s
     if start.work is None:
         PartialState().destroy_process_group()
         return None
-    return Run(stage, config, inputs, *start)
+    return Run(
+        stage=stage,
+        config=config,
+        inputs=inputs,
+        folder=start.folder,
+        work=start.work,
+        checkpoint=start.checkpoint,
+        started=start.started,
+    )
 
 
 def check_hosts(start: run_folder.Start, main: dict[str, Any], mine: dict[str, Any]) -> None:
@@ -352,6 +366,8 @@ def finish(trainer: Trainer) -> None:
 
 def last_logged(trainer: Trainer, *keys: str) -> float:
     """The last value of the first of these metrics that was logged; NaN if none was."""
-    history = trainer.state.log_history
-    values = [entry[key] for key in keys[::-1] for entry in history if entry.get(key) is not None]
-    return values[-1] if values else math.nan
+    for key in keys:
+        for entry in reversed(trainer.state.log_history):
+            if entry.get(key) is not None:
+                return entry[key]
+    return math.nan
