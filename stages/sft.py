@@ -98,31 +98,43 @@ def main() -> None:
 
     num_steps = trainer.state.global_step
     counts = {"rows": len(rows), "tokens": num_tokens, "steps": num_steps}
-    counts |= {"held_out_rows": len(held_out)} if held_out else {}
-    eval_loss = training.last_logged(trainer, "eval_loss")  # NaN: never measured
-    is_measured = not math.isnan(eval_loss)
+    if held_out:
+        counts["held_out_rows"] = len(held_out)
+    measured = {}
+    eval_loss = training.last_logged(trainer, "eval_loss")
+    if not math.isnan(eval_loss):
+        measured["eval_loss"] = eval_loss
     training.conclude(
         run,
         counts,
         rows_in=len(rows) + num_long,
         rows_out=len(rows),
         dropped={"over_max_length": num_long},
-        **({"eval_loss": eval_loss} if is_measured else {}),
+        **measured,
     )
+    losses = describe_losses(trainer, is_resumed=bool(run.checkpoint))
+    say(f"sft: {num_steps} steps{losses} -> {run.folder}")
+    training.finish(trainer)
+
+
+def describe_losses(trainer: Any, is_resumed: bool) -> str:
+    """The last losses and the accuracy that were logged: ", loss 1.2345, token accuracy 0.678"."""
+    from stages.training import last_logged
+
     # A run shorter than logging_steps has logged nothing but its mean loss. Of a resumed run that
     # mean divides the loss of the new steps by all steps.
-    losses = ("loss",) if run.checkpoint else ("loss", "train_loss")
-    loss = training.last_logged(trainer, *losses)
-    accuracy = training.last_logged(trainer, "mean_token_accuracy")
-    shown = [
-        f", {name} {value:.{digits}f}"
-        for name, value, digits in (
-            ("loss", loss, 4), ("held-out loss", eval_loss, 4), ("token accuracy", accuracy, 3)
-        )
-        if not math.isnan(value)
-    ]  # fmt: skip
-    say(f"sft: {num_steps} steps{''.join(shown)} -> {run.folder}")
-    training.finish(trainer)
+    keys = ("loss",) if is_resumed else ("loss", "train_loss")
+    loss = last_logged(trainer, *keys)
+    eval_loss = last_logged(trainer, "eval_loss")
+    accuracy = last_logged(trainer, "mean_token_accuracy")
+    text = ""
+    if not math.isnan(loss):
+        text += f", loss {loss:.4f}"
+    if not math.isnan(eval_loss):
+        text += f", held-out loss {eval_loss:.4f}"
+    if not math.isnan(accuracy):
+        text += f", token accuracy {accuracy:.3f}"
+    return text
 
 
 if __name__ == "__main__":
