@@ -1,4 +1,8 @@
-"""Where a stage may write: only to a folder of its own, as runs are moved and set aside."""
+"""Where a stage may write: only to a folder of its own, as runs are moved and set aside.
+
+A training run with other settings than the one in its folder is in `<folder>.next` until it has
+finished.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,6 +10,17 @@ from typing import Any
 from pipeline.errors import UserError
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+NEXT = ".next"
+
+
+def next_of(folder: Path) -> Path:
+    """The folder beside a run's where one with other settings trains until it has finished."""
+    return folder.with_name(f"{folder.name}{NEXT}")
+
+
+def without_next(folder: Path) -> Path:
+    """The folder of a run that may be the one in `<folder>.next`."""
+    return folder.with_name(folder.name.removesuffix(NEXT))
 
 
 def check_output(folder: Any, key: str) -> None:

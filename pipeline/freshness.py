@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline import json_files, keys, manifest, strict_yaml
 from pipeline.errors import UserError
+from pipeline.folders import next_of
 from pipeline.paths import is_same_place, plain
 from pipeline.stages import ROOT, STAGES, TRAINED, config_name, load
 from pipeline.variables import Request
@@ -121,7 +122,7 @@ def check_finished(folder: Path, words: Sequence[str], since: float) -> None:
     # An audit that only looks leaves none, and another folder is not looked for.
     if {"-h", "--help", "--opens_gate", "--completions", "--output_dir"} & {*words}:
         return
-    following = folder.with_name(f"{folder.name}.next")
+    following = next_of(folder)
     is_started = folder.is_dir() and not (folder / manifest.NAME).is_file()
     is_replacing = started_at(following) >= since and not (following / manifest.NAME).is_file()
     if is_started or is_replacing:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from pipeline import json_files, manifest
 from pipeline.checkpoints import reads
 from pipeline.errors import UserError
+from pipeline.folders import next_of, without_next
 from pipeline.paths import is_same
 from stages import removal
 from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
@@ -75,7 +76,7 @@ class Start(NamedTuple):
 def choose(folder: Path, run: dict[str, Any]) -> Start:
     """Find where a run (its `run.json`) trains; moves folders, so call it from one process only."""
     folder = behind_link(folder)
-    following = folder.with_name(f"{folder.name}.next")
+    following = next_of(folder)
     for one in (folder, following):  # never move or remove what is not ours
         files = [*one.iterdir()] if one.exists() else []
         files = [file for file in files if file.suffix != manifest.PARTIAL]  # left by a kill
@@ -145,7 +146,7 @@ def make_room(folder: Path) -> Path | None:
     """Give a run's folder the next number, or remove one that has just logs; its new place."""
     if not os.path.lexists(folder) or removal.remove_logs(folder):
         return None
-    place = folder.with_name(folder.name.removesuffix(".next"))
+    place = without_next(folder)
     number = max((int(path.suffix[1:]) for path in superseded(place)), default=0) + 1
     while os.path.lexists(numbered := place.with_name(f"{place.name}.{number}")):
         number += 1
@@ -167,10 +168,8 @@ def put_in_place(work: Path, folder: Path) -> None:
 
 def describe_kept(folder: str | Path) -> list[str]:
     """Lines on the superseded runs, and on what was set aside, with the command that frees them."""
-    place = behind_link(Path(folder))
-    place = place.with_name(place.name.removesuffix(".next"))
-    following = place.with_name(f"{place.name}.next")
-    aside = [*removal.listed_aside(place), *removal.listed_aside(following)]
+    place = without_next(behind_link(Path(folder)))
+    aside = [*removal.listed_aside(place), *removal.listed_aside(next_of(place))]
     found = {"superseded runs": superseded(place), "set aside": aside}
     lines = (removal.describe(what, places) for what, places in found.items())
     return [line for line in lines if line]
@@ -374,7 +373,7 @@ def check_states(checkpoint: Path, where: str) -> None:
 
 def describe_restart(folder: Path, run: Mapping[str, Any]) -> str:
     """One line where this run was started before and has left no checkpoint; empty elsewhere."""
-    for one in (folder, folder.with_name(f"{folder.name}.next")):
+    for one in (folder, next_of(folder)):
         is_same = not difference(read_run(one), run) and not (one / manifest.NAME).exists()
         if is_same and last_checkpoint(one) is None:
             return f"{one}: was ended before its first checkpoint; starting from scratch"
