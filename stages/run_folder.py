@@ -91,24 +91,41 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
         if is_finished and manifest.is_current(old, run["config"], folder):
             put_in_place(old, folder)
             return Start(str(folder), None)
-        if is_finished and not manifest.is_damaged(old):
-            continue  # FORCE=1
-        if checkpoint := last_checkpoint(old, is_whole=lambda path: is_whole(path, run)):
-            is_beside = old not in (folder, following)
-            if missing_state(checkpoint) and (is_beside or manifest.is_forced()):
-                continue  # from scratch, and it stays
-            check_states(checkpoint, str(old))
-            seal_state(checkpoint)
-            if is_beside:
-                make_room(following)
-                old.rename(following)
-                old = following
-            return Start(str(folder), str(old), str(old / checkpoint.name))
+        is_superseded = old not in (folder, following)
+        checkpoint = resumable(old, run, may_skip=is_superseded or manifest.is_forced())
+        if checkpoint is None:
+            continue
+        if is_superseded:
+            make_room(following)
+            old.rename(following)
+            old = following
+        return Start(str(folder), str(old), str(old / checkpoint.name))
     for place in (folder, following):
         if is_free(place, run):
             return Start(str(folder), str(place))
     make_room(following)
     return Start(str(folder), str(following))
+
+
+def resumable(old: Path, run: Mapping[str, Any], may_skip: bool) -> Path | None:
+    """The checkpoint that a run resumes from in a folder of its own; None to leave the folder.
+
+    Args:
+        run: the `run.json` of the run; `old` has the same.
+        may_skip: leave weights without an optimizer's state where they are, else refuse them.
+
+    Raises:
+        UserError: the newest checkpoint has weights alone.
+    """
+    is_finished = (old / manifest.NAME).exists()
+    if is_finished and not manifest.is_damaged(old):  # FORCE=1 asks for another from scratch
+        return None
+    checkpoint = last_checkpoint(old, is_whole=lambda path: is_whole(path, run))
+    if checkpoint is None or (may_skip and missing_state(checkpoint)):
+        return None
+    check_states(checkpoint, str(old))
+    seal_state(checkpoint)
+    return checkpoint
 
 
 def behind_link(folder: Path) -> Path:
