@@ -57,8 +57,15 @@ def split(entries: Sequence[str], recipe: str) -> dict[str, Values]:
 
 def flags(entries: Sequence[str], recipe: str, file: str) -> list[str]:
     """The keys of a YAML file, such as "grpo", as words of its stage's command line."""
-    values = split(entries, recipe).get(file, {})
-    return [word for key, value in values.items() for word in (f"--{key}", *value)]
+    return as_flags(split(entries, recipe).get(file, {}))
+
+
+def as_flags(values: Values) -> list[str]:
+    """Keys as words of a command line: `{"top_p": ["0.8"]}` as `["--top_p", "0.8"]`."""
+    words = []
+    for key, value in values.items():
+        words += [f"--{key}", *value]
+    return words
 
 
 def agree(entries: Sequence[str], recipe: str, file: str, config: Mapping[str, Any]) -> bool:

@@ -31,6 +31,7 @@ from pipeline import json_files, manifest
 from pipeline.card import count_guards
 from pipeline.errors import UserError, run_cli
 from pipeline.json_files import is_number
+from pipeline.keys import as_flags
 from pipeline.keys import flags as key_flags
 from pipeline.lock import claim
 from pipeline.settings import build, parse, read_settings, run_check, setting
@@ -130,32 +131,34 @@ def variants_of(args: SweepArguments) -> sweep_data.Variants:
 def commands(args: SweepArguments, run: str, values: dict[str, str]) -> list[Line]:
     """`(stage, its command line behind the name)` of one run, in their order."""
     root, variants = f"{args.run}/{args.folder}", variants_of(args)
-    sets = {stage: values.get(key, sweep_data.OWN) for stage, key in sweep_data.VARIANT_OF.items()}
-    of_sft = {key: values[key] for key in values if key.startswith(SFT_KEY)}
-    changed = {key: [values[key]] for key in values if key not in (*of_sft, "rewards", "data")}
-    keys: dict[str, dict[str, list[str]]] = {}
+    of_sft = {key: value for key, value in values.items() if key.startswith(SFT_KEY)}
+    keys_of: dict[str, dict[str, list[str]]] = {}  # by stage
+    grpo_keys: dict[str, list[str]] = {}
     if of_sft and of_sft != {"sft.data": sweep_data.OWN}:  # which is the recipe's SFT
-        folder = f"{root}/{name_of(of_sft)}/sft"
-        own = {key.removeprefix(SFT_KEY): [value] for key, value in of_sft.items()}
-        own.pop("data", None)
-        keys["sft"] = own | {"output_dir": [folder]}
-        changed = {"model_name_or_path": [folder]} | changed
-    if funcs := REWARDS[values.get("rewards", "own")]:
-        changed |= {"reward_funcs": funcs, "reward_weights": ["1", "0"]}
-    keys["grpo"] = changed | {"output_dir": [f"{root}/{run}/grpo"]}
-    given = {"run_dir": args.run, "overlay": args.overlay, "model": args.model}
-    files = [part for key, value in given.items() if value for part in (f"--{key}", value)]
-    found = []
-    for stage, own in keys.items():
-        config, name = f"{variants.recipe}/{stage}.yaml", sets[stage]
-        config = args.grpo_config if stage == "grpo" else config
-        found += variants.build(name, stage)
-        if name != sweep_data.OWN:
-            own |= {"train_file": [variants.input_of(stage, "train_file", name)]}
+        sft_folder = f"{root}/{name_of(of_sft)}/sft"
+        sft_keys = {key.removeprefix(SFT_KEY): [value] for key, value in of_sft.items()}
+        sft_keys.pop("data", None)
+        keys_of["sft"] = sft_keys | {"output_dir": [sft_folder]}
+        grpo_keys["model_name_or_path"] = [sft_folder]
+    for key, value in values.items():
+        if key not in of_sft and key not in ("rewards", "data"):
+            grpo_keys[key] = [value]
+    rewards = REWARDS[values.get("rewards", "own")]
+    if rewards:
+        grpo_keys |= {"reward_funcs": rewards, "reward_weights": ["1", "0"]}
+    keys_of["grpo"] = grpo_keys | {"output_dir": [f"{root}/{run}/grpo"]}
+    files = {"run_dir": args.run, "overlay": args.overlay, "model": args.model}
+    file_flags = as_flags({key: [value] for key, value in files.items() if value})
+    lines: list[Line] = []
+    for stage, keys in keys_of.items():
+        config = args.grpo_config if stage == "grpo" else f"{variants.recipe}/{stage}.yaml"
+        variant = values.get(sweep_data.VARIANT_OF[stage], sweep_data.OWN)
+        lines += variants.build(variant, stage)
+        if variant != sweep_data.OWN:
+            keys["train_file"] = [variants.input_of(stage, "train_file", variant)]
         shared = key_flags(args.keys, variants.recipe, stage)
-        words = [part for key, value in own.items() for part in (f"--{key}", *value)]
-        found.append((stage, ["--config", config, *files, *shared, *words]))
-    return found
+        lines.append((stage, ["--config", config, *file_flags, *shared, *as_flags(keys)]))
+    return lines
 
 
 def check_sets(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
