@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -306,17 +305,23 @@ def find_flips(
             # No verdict is a log-likelihood: nothing was written.
             if new["verdict"] is not None and old["score"] != new["score"]:
                 flips.append((old, new))
+    flips.sort(key=lambda flip: _draw(flip[1]))
     tasks = list(dict.fromkeys(task for task, _ in before))
-    queues: dict[tuple, dict[tuple, tuple[dict, dict]]] = defaultdict(dict)
-    for old, new in sorted(flips, key=lambda flip: _draw(flip[1])):
+    queues: dict[tuple, dict[tuple, tuple[dict, dict]]] = defaultdict(dict)  # by kind and problem
+    for old, new in flips:
         kind = tasks.index(new["task"]), is_official(new["mode"]), new["score"] < old["score"]
-        queues[kind].setdefault((new["task"], new["source"], new["id"]), (old, new))
-    turns = [(turn, kind, problem) for kind in queues for turn, problem in enumerate(queues[kind])]
-    chosen: dict[tuple, tuple] = {}
+        problem = new["task"], new["source"], new["id"]
+        queues[kind].setdefault(problem, (old, new))
+    turns = []
+    for kind, queue in queues.items():
+        for turn, problem in enumerate(queue):
+            turns.append((turn, kind, problem))
+    kind_of: dict[tuple, tuple] = {}  # of the problems that are chosen
     for _, kind, problem in sorted(turns):
-        if len(chosen) < count:
-            chosen.setdefault(problem, kind)
-    return [queues[kind][problem] for problem, kind in sorted(chosen.items(), key=itemgetter(1))]
+        if len(kind_of) < count and problem not in kind_of:
+            kind_of[problem] = kind
+    chosen = sorted(kind_of, key=lambda problem: kind_of[problem])
+    return [queues[kind_of[problem]][problem] for problem in chosen]
 
 
 def find_unread(rows: dict[tuple[str, str], Rows]) -> Rows:

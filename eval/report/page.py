@@ -235,9 +235,13 @@ def headline(report: dict[str, Any]) -> list[dict[str, str]]:
         name = f"from {one['from']} to {one['to']} on {task}"
         return {"value": value, "name": name, "note": note}
 
-    task = tasks[0][0]
-    found = [score(*tasks[0]), *(step(task, one) for one in last_changes(report, task))]
-    return [*found[:2], *(score(*one) for one in tasks[1:]), *found[2:]][:3]
+    (task, count), *others = tasks
+    changes = [step(task, one) for one in last_changes(report, task)]
+    found = [score(task, count), *changes[:1]]
+    for other, number in others:
+        found.append(score(other, number))
+    found += changes[1:]
+    return found[:3]
 
 
 def steps(report: dict[str, Any]) -> dict[str, dict]:
