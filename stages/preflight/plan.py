@@ -84,9 +84,15 @@ class Planner:
     def stages(self) -> Iterator[Stage]:
         """The stages of the recipe, in the order of a run; a teacher's is not known here."""
         settings = self.recipe.settings
-        for name in ("sft", "difficulty", "grpo", "eval"):
+        plans = {
+            "sft": self.plan_sft,
+            "difficulty": self.plan_difficulty,
+            "grpo": self.plan_grpo,
+            "eval": self.plan_eval,
+        }
+        for name, plan in plans.items():
             if name in settings:
-                yield getattr(self, f"plan_{name}")(settings[name])
+                yield plan(settings[name])
 
     def rows(self, kind: str, built: str | None) -> int:
         """Rows of the built file, or of the sources that data.yaml lists under `kind`."""
