@@ -123,8 +123,12 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
     if name != "synthetic" and name not in BUILDERS:
         names = ", ".join([*BUILDERS, "synthetic"])
         raise UserError(f"{key}: name: must be one of {names} (got {name!r})")
-    options = {"sample": True} if name == "synthetic" else known_options(name)
-    unused = {*PLACES, *OPTIONS} if name == "synthetic" else {"options", *OPTIONS} - options.keys()
+    if name == "synthetic":
+        options = {"sample": True}
+        unused = {*PLACES, *OPTIONS}
+    else:
+        options = known_options(name)
+        unused = {"options", *OPTIONS} - options.keys()
     for each in entry:
         if each not in known:
             remedy = hint(str(each), known, f"known are {', '.join(known)}")
@@ -223,7 +227,8 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
     for key in TRAINING:
         is_by_difficulty = key in mixes and not is_by_source(mixes[key])
         for source in sources.get(key, ()):
-            if (source.difficulty is None) == is_by_difficulty:
+            has_difficulty = source.difficulty is not None
+            if has_difficulty != is_by_difficulty:
                 fault = f"goes together with 'mix: {{{key}: {{easy: …}}}}'; set both or neither"
                 raise UserError(f"{key}: {source.name}: difficulty: {fault}")
     return sources
