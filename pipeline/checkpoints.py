@@ -209,8 +209,9 @@ def template_text(folder: Path, template: str | None) -> str:
     return str(found or "")
 
 
-def load_template(path: str, key: str = "chat_template_path") -> str:
+def load_template(path: str) -> str:
     """The chat template of a jinja file, or of the tokenizer of a folder or hub id."""
+    key = "chat_template_path"
     if Path(path).is_file():
         try:
             return Path(path).read_text(encoding="utf-8")
