@@ -85,7 +85,7 @@ def check_environment() -> None:
 
 
 def set_deadline(request: Request) -> None:
-    """Tell all stages when MAX_HOURS end: those of the whole command, not of each stage."""
+    """Set the time at which training ends by MAX_HOURS, for all stages of the command together."""
     if request["max_hours"]:
         stop_at = time.time() + 3600 * float(request["max_hours"])
         os.environ.setdefault("STOP_AT", f"{stop_at:.0f}")
