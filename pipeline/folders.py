@@ -19,7 +19,7 @@ def next_of(folder: Path) -> Path:
 
 
 def without_next(folder: Path) -> Path:
-    """The folder of a run that may be the one in `<folder>.next`."""
+    """The folder of a run, of itself or of the `<folder>.next` beside it."""
     return folder.with_name(folder.name.removesuffix(NEXT))
 
 
