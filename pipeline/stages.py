@@ -123,7 +123,7 @@ STAGES = {
     "grpo": Stage(
         "stages.grpo",
         "GRPO with verifiable rewards",
-        needs=("data", "sft", "difficulty", "audit"),
+        needs=("data", "audit", "sft", "difficulty"),  # the audit before what costs hours
         flags=("model", "overlay"),
         is_launched=True,
         arguments="stages.arguments:GrpoArguments",

@@ -1,7 +1,7 @@
 """The audit's view of a recipe: its stages' settings, tokenizer and problems.
 
-No weights are loaded. The tokenizer is that of the finished SFT, else the one that SFT loads. It is
-saved as SFT saves it, and loaded again as evaluation loads it.
+No weights are loaded. The tokenizer is that of a finished SFT; before it, the one that SFT loads,
+saved as SFT saves it. It is loaded again as evaluation loads it.
 """
 
 import contextlib

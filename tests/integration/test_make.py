@@ -90,7 +90,7 @@ HOW = pytest.mark.parametrize("how", ["make", "pipeline"])
 @HOW
 def test_what_is_asked_for_starts_and_nothing_else(start, tmp_path, how):
     assert start(how, "demo").returncode == 0
-    chain = ["data", "base", "sft", "difficulty", "audit", "grpo", "eval", "report"]
+    chain = ["data", "base", "audit", "sft", "difficulty", "grpo", "eval", "report"]
     assert [stage for stage, *_ in started(tmp_path)] == chain
     done = start(how, "demo")
     assert done.stdout.count("\n") == 1 and not done.stderr and started(tmp_path) == []
@@ -141,7 +141,7 @@ def test_a_recipe_that_says_something_else_starts_its_stage_and_times_do_not(sta
     path.write_text(f"{path.read_text()}\nweight_decay: 0.125\n")
     start(how, "demo")
     # The audit looks at the whole recipe; what depends on SFT's weights would see new ones.
-    assert [stage for stage, *_ in started(tmp_path)] == ["sft", "audit"]
+    assert [stage for stage, *_ in started(tmp_path)] == ["audit", "sft"]
 
 
 @HOW
@@ -194,7 +194,7 @@ def test_a_dry_run_prints_and_runs_nothing(start, tmp_path):
     lines = done.stdout.splitlines()
     assert len(lines) == 8 and all(line.startswith("python -m ") for line in lines)
     assert started(tmp_path) == [] and not (tmp_path / "run").exists()
-    chain = ["data", "base", "sft", "difficulty", "audit", "grpo"]
+    chain = ["data", "base", "audit", "sft", "difficulty", "grpo"]
     listed = start("pipeline", "grpo", "--list").stdout.splitlines()
     assert listed == [f"{tmp_path}/run", *chain]
     assert start("pipeline", "grpo").returncode == 0

@@ -352,7 +352,7 @@ def test_a_dry_run_prints_and_starts_nothing(job):
         assert (code, records) == (0, []), said
         lines = [line for line in said.splitlines() if line.startswith("on ")]
         trainer, server = ("n1", "n2") if hosts else ("host-1", "host-2")
-        stages = ["data", "sft", "difficulty", "audit", "vllm", "grpo", "eval", "report"]
+        stages = ["data", "audit", "sft", "difficulty", "vllm", "grpo", "eval", "report"]
         assert len(lines) == len(stages)
         for line, stage in zip(lines, stages, strict=True):
             start = f"on {trainer}: python -m pipeline {stage} --only"
