@@ -37,6 +37,7 @@ RUN_BY = {
     "tests/integration/sampling/test_distill_run.py": ("distill",),
     "tests/integration/stages/test_sweep_run.py": ("sweep", "control"),
     "tests/unit/harness/test_push.py": ("push",),
+    "tests/unit/test_fetch.py": ("fetch",),
     "tests/integration/benchmarks/test_small.py": (
         "bench", "bench-curriculum", "bench-grader", "bench-guards", "bench-time",
     ),
