@@ -89,15 +89,15 @@ def draw_accuracy(theme: str) -> str:
 
 
 def draw_pipeline(theme: str) -> str:
-    """The stages in their order, the audit before GRPO, and the grader that three of them use."""
+    """The stages in their order, and the grader that five of them use."""
     colors, width, height = COLORS[theme], 640, 372
     box_width, box_height = 184, 84
     columns, rows = (8, 228, 448), (8, 144, 280)
     boxes = [
         (0, 0, "1 Data", "clean, keep", "benchmarks out"),
-        (1, 0, "2 SFT", "cold start, loss on", "the completion"),
-        (2, 0, "3 Pass rates", "how hard is each", "problem?"),
-        (2, 1, "4 Audit", "are only correct", "answers rewarded?"),
+        (1, 0, "2 Audit", "are only correct", "answers rewarded?"),
+        (2, 0, "3 SFT", "cold start, loss on", "the completion"),
+        (2, 1, "4 Pass rates", "how hard is each", "problem?"),
         (2, 2, "5 GRPO", "rewards, curriculum,", "guards"),
         (1, 2, "6 Evaluation", "lm-eval: avg@k,", "pass@k, maj@k"),
         (0, 2, "7 Report", "what changed, and", "how sure is it?"),
@@ -130,6 +130,7 @@ def draw_pipeline(theme: str) -> str:
         (columns[2], 322, columns[1] + box_width, 322, plain),
         (columns[1], 322, columns[0] + box_width, 322, plain),
         (centre[0], rows[1], centre[0], rows[0] + box_height, blue),
+        (centre[1], rows[1], centre[1], rows[0] + box_height, blue),
         (columns[1] + box_width, 186, columns[2], 186, blue),
         (centre[1], rows[1] + box_height, centre[1], rows[2], blue),
         (columns[1] + box_width - 8, rows[1] + box_height, columns[2] + 8, rows[2], blue),
