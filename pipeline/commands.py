@@ -188,6 +188,14 @@ def flags(request: Request, *names: str) -> list[str]:
     return words
 
 
+def launch_flags(request: Request) -> list[str]:
+    """How the stages will be started, for a check before they are."""
+    file, *own = request.words.get("accelerate") or [""]
+    if own or file.startswith("--"):  # the user's own flags of accelerate
+        return ["--launch_is_known", "false"]
+    return ["--accelerate", file, *flags(request, "num_processes")] if file else []
+
+
 def overlay_flags(request: Request) -> list[str]:
     """The YAML of LoRA, where it is asked for."""
     return ["--overlay", request.overlay] if request.overlay else []
@@ -283,8 +291,7 @@ def look_ahead(request: Request) -> tuple[str, ...]:
     words += overlay_flags(request) + flags(request, "model", "data_root")
     if request.asks_for("sweep", "control"):
         words += ["--sweep", *sweep_entries(request)]
-    if request.words.get("accelerate"):
-        words += ["--one_process", "false"]
+    words += launch_flags(request)
     words += key_flags(request)
     words.append("--")
     if request.asks_for(last):

@@ -41,6 +41,8 @@ from stages import published_sweeps, sweep_data, sweep_page
 from stages.arguments import DEFAULTS
 from stages.checks import check_grpo, check_grpo_keys, check_sft, check_sft_keys
 from stages.checks.curriculum import READ_BY
+from stages.launch import asked_of_launcher
+from stages.planned_launch import as_launched
 from stages.removal import checkpoints
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
@@ -180,6 +182,8 @@ def check_sets(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
 def check(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
     """Refuse every mistake before the first run."""
     check_sets(args, runs)
+    launch = asked_of_launcher([*shlex.split(args.launcher), "stages.grpo"])
+    processes = launch.get("num_processes") or 0  # 0: flags of the user's own do not say it
     root = f"{args.run}/{args.folder}/"
     for name, values in runs.items():
         lines = commands(args, name, values)
@@ -195,6 +199,8 @@ def check(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
                 check_run = check_sft_keys if stage == "sft" else check_grpo_keys
             else:
                 check_run = check_sft if stage == "sft" else check_grpo
+            if processes > 0:
+                check_run = as_launched(check_run, launch, processes)
             settings = run_check(settings, check_run)
             # Built as for a CPU: the GPU's memory is the runs' own.
             build(settings.replaced(use_cpu=True, bf16=False), own, hf)

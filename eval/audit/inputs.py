@@ -63,13 +63,13 @@ def load_recipe(args: Any, folder: str) -> Recipe:
     from transformers import GenerationConfig
 
     from stages.arguments import DEFAULTS, GrpoArguments, SftArguments
-    from stages.checks import check_grpo_keys, check_sft_keys
+    from stages.checks import check_grpo_values, check_sft_keys
 
     cpu = ["--use_cpu", "true", "--bf16", "false"]  # a GPU recipe must be auditable without one
     found: dict[str, tuple] = {}
     for stage, own, kind, check in (
         ("sft", SftArguments, "SFTConfig", check_sft_keys),
-        ("grpo", GrpoArguments, "GRPOConfig", check_grpo_keys),
+        ("grpo", GrpoArguments, "GRPOConfig", check_grpo_values),
     ):
         path = Path(args.recipe, f"{stage}.yaml")
         if path.is_file():

@@ -96,7 +96,15 @@ def check_grpo(settings: Settings) -> None:
 
 def check_grpo_keys(settings: Settings) -> None:
     """The checks of `check_grpo` that need no input file."""
+    check_grpo_values(settings)
     num_processes = int(os.environ.get("WORLD_SIZE", "1"))
+    check_batch(settings, num_processes)
+    check_rollback(settings, num_processes)
+    check_vllm_keys(settings, num_processes)
+
+
+def check_grpo_values(settings: Settings) -> None:
+    """The checks of `check_grpo_keys` that are the same on any number of processes."""
     check_ineffective(settings, GRPO_INEFFECTIVE)
     check_upload(settings)
     check_choices(settings, SHARED_CHOICES | CHOICES)
@@ -108,10 +116,7 @@ def check_grpo_keys(settings: Settings) -> None:
     check_resume(settings)
     check_curriculum(settings)
     check_scale(settings)
-    check_batch(settings, num_processes)
-    check_rollback(settings, num_processes)
     check_evaluation(settings)
-    check_vllm_keys(settings)
     check_switches(settings)
     check_optimizer(settings)
     check_schedule(settings)

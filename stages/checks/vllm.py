@@ -27,11 +27,11 @@ SERVE = (
 )
 
 
-def check_vllm_keys(settings: Settings) -> None:
+def check_vllm_keys(settings: Settings, num_processes: int) -> None:
     """Refuse numbers that vLLM would silently cut, and a guard that would get no log-probs."""
     if not settings.use_vllm:
         return
-    mode, num_processes = settings.vllm_mode, int(os.environ.get("WORLD_SIZE", "1"))
+    mode = settings.vllm_mode
     if mode not in ("colocate", "server"):
         raise UserError(f"vllm_mode: must be one of colocate, server (got {mode!r})")
     if mode == "colocate":

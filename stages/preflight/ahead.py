@@ -21,6 +21,7 @@ from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
 from stages.checks.common import check_packages
 from stages.launch import is_installed
+from stages.planned_launch import as_launched, read_launch
 from stages.preflight.capacity import LIMITS, build_step, check_host
 from stages.preflight.inputs import ERROR, load_shape, stage_flags
 from stages.preflight.memory import Model, plan_step
@@ -38,7 +39,9 @@ class AheadArguments:
     sweep: list[str] = setting([], "what make sweep is given")
     data_root: str | None = setting(None, "folder of the local data files")
     keys: list[str] = setting([], "of any stage, as grpo.top_p=0.8")
-    one_process: bool = setting(True, "false: batches of several processes are left to the launch")
+    accelerate: str | None = setting(None, "file of configs/accelerate that starts the stages")
+    num_processes: int | None = setting(None, "in place of the launch file's")
+    launch_is_known: bool = setting(True, "false: what depends on it is left to the launch")
 
     def __post_init__(self) -> None:
         if self.goal not in CHECKED_AHEAD:
@@ -96,6 +99,8 @@ def main() -> None:
     given = sys.argv[1:]
     end = given.index("--") if "--" in given else len(given)
     (args,) = parse(__doc__, AheadArguments, argv=given[:end])
+    launch = read_launch(args.accelerate, 1)
+    processes = args.num_processes or launch.get("num_processes", 1)
     started_from = None
     for stage, line in command_lines(args, given[end + 1 :]):
         own, hf, check = load_keys(stage)
@@ -106,9 +111,12 @@ def main() -> None:
             raise UserError(f"{args.recipe}/{stage}.yaml: {NO_VLLM}")
         if hf and not is_made:
             check_packages(settings)
-        if stage in LIMITS and not is_made and settings.use_cpu and args.one_process:
+        is_alone = args.launch_is_known and not args.accelerate
+        if stage in LIMITS and not is_made and settings.use_cpu and is_alone:
             started_from = refuse_too_little_memory(args, stage, settings, started_from)
-        if check and args.one_process:
+        if hf and args.accelerate:
+            check = as_launched(check, launch, processes)
+        if check and (args.launch_is_known or not hf):
             with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
                 settings = run_check(settings, check)
         if not hf:

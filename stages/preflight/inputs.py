@@ -1,11 +1,9 @@
 """Read a recipe as its stages do; check that each input is there or has a writer."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from data_prep.build.recipe import FILES
 from pipeline import named_models
@@ -24,14 +22,14 @@ from pipeline.settings import (
     run_check,
     setting,
 )
-from pipeline.stages import RECIPES, STAGES, config_name, load_keys
+from pipeline.stages import STAGES, config_name, load_keys
 from stages.arguments import DEFAULTS
 from stages.checks.common import check_packages
 from stages.checks.evaluation import check_held_out, check_sft_held_out
 from stages.checks.lora import check_tied
 from stages.checks.packing import check_layers
 from stages.checks.positions import check_positions
-from stages.launch import check_launch, keep_batch
+from stages.planned_launch import as_launched, read_launch
 from stages.sweep_data import Variants
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
@@ -81,7 +79,6 @@ def load_shape(model: str) -> dict[str, Any]:
     return read_json(path, "model_name_or_path")
 
 
-ACCELERATE = RECIPES / "accelerate"
 # Of each YAML of a recipe: our dataclass, Hugging Face's, the check that needs no input file.
 KEYS_OF: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
     config_name(stage): load_keys(stage) for stage, row in STAGES.items() if row.arguments
@@ -233,46 +230,14 @@ def read_stage(recipe: Recipe, path: Path) -> None:
     if check and not hf:
         settings = recipe.settings[stage] = run_check(settings, check)
     elif check:
-        env = launch_environment(recipe.accelerate, processes)
-
-        def check_both(settings: Settings) -> Settings:
-            settings = keep_batch(settings, processes)
-            check_launch(settings, env, recipe.accelerate | {"num_processes": processes})
-            check(settings)
-            return settings
-
-        with mock.patch.dict(os.environ, env):
-            settings = recipe.settings[stage] = run_check(settings, check_both)
+        check = as_launched(check, recipe.accelerate, processes)
+        settings = recipe.settings[stage] = run_check(settings, check)
         # Checkable on a machine without a GPU.
         settings = settings.replaced(use_cpu=True, tf32=UNSET)
     if "output_dir" in own_keys(own) or hf:
         check_output(settings.output_dir, "output_dir")
     build(settings, own, hf)
     recipe.parsed.append(stage)
-
-
-def launch_environment(asked: dict[str, Any], processes: int) -> dict[str, str]:
-    """What `accelerate launch` with these keys sets for the processes that it starts."""
-    kind = str(asked.get("distributed_type"))
-    env = {"WORLD_SIZE": "1" if kind == "NO" else str(processes), "LOCAL_RANK": "0"}
-    if kind in ("FSDP", "DEEPSPEED"):
-        env[f"ACCELERATE_USE_{kind}"] = "true"
-    env |= {key.upper(): str(value) for key, value in asked.get("fsdp_config", {}).items()}
-    for key, value in asked.get("deepspeed_config", {}).items():
-        env[f"ACCELERATE_DEEPSPEED_{key.upper()}"] = str(value)
-    return env
-
-
-def read_launch(name: str | None, processes: int) -> dict[str, Any]:
-    """Read the keys of a file of configs/accelerate; none for one process without a file."""
-    if name is None and processes == 1:
-        return {}
-    path = ACCELERATE / f"{name or 'ddp'}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in ACCELERATE.glob("*.yaml")))
-        fault = f"{name!r} is not a file of configs/accelerate"
-        raise UserError(f"accelerate: {fault}; choose one of {known}")
-    return read_yaml(str(path)) | {"config_file": path.name}
 
 
 def find_engine(values: dict[str, Any], processes: int) -> str:

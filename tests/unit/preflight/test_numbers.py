@@ -3,13 +3,13 @@
 import pytest
 
 from pipeline.errors import UserError
+from stages.planned_launch import read_launch
 from stages.preflight.__main__ import show
 from stages.preflight.inputs import (
     Finding,
     PreflightArguments,
     find_engine,
     from_error,
-    read_launch,
 )
 from stages.preflight.lengths import compare
 
