@@ -82,6 +82,7 @@ def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
         found += checks
         if not any(one.level == ERROR and one.topic in ("tokenizer", "template") for one in checks):
             found += attempt("data", lengths.check_lengths, recipe, loaded, longest)
+    found += attempt("limits", lengths.check_samples, recipe, longest)
     return recipe, found + attempt("memory", capacity.check_memory, recipe, longest)
 
 

@@ -24,6 +24,7 @@ from stages.launch import is_installed
 from stages.planned_launch import as_launched, read_launch
 from stages.preflight.capacity import LIMITS, build_step, check_host
 from stages.preflight.inputs import ERROR, load_shape, stage_flags
+from stages.preflight.lengths import find_no_room
 from stages.preflight.memory import Model, plan_step
 
 
@@ -95,6 +96,22 @@ def refuse_too_little_memory(
     return name
 
 
+def first_model(args: AheadArguments, settings: Settings) -> str | None:
+    """The model that a stage starts from, where no stage of the run makes it."""
+    name = settings.get("model_name_or_path")
+    return None if name is None or str(name).startswith(f"{args.run}/") else str(name)
+
+
+def refuse_too_long(args: AheadArguments, stage: str, settings: Settings, model: str) -> None:
+    """Refuse samples for which the model has too few positions; its prompts are not known yet."""
+    try:
+        shape = load_shape(model)
+    except UserError:  # its sizes are not known
+        shape = {}
+    for found in find_no_room(stage, settings, shape):
+        raise UserError(f"{args.recipe}/{found.topic}: {found.text}; {found.remedy}")
+
+
 def main() -> None:
     given = sys.argv[1:]
     end = given.index("--") if "--" in given else len(given)
@@ -116,6 +133,9 @@ def main() -> None:
             started_from = refuse_too_little_memory(args, stage, settings, started_from)
         if hf and args.accelerate:
             check = as_launched(check, launch, processes)
+        started_from = started_from or first_model(args, settings)
+        if stage in ("difficulty", "eval") and not is_made and started_from:
+            refuse_too_long(args, stage, settings, started_from)
         if check and (args.launch_is_known or not hf):
             with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
                 settings = run_check(settings, check)

@@ -9,6 +9,7 @@ import numpy as np
 from data_prep.schema import check_row
 from pipeline.prompts import render_completion, render_prompt
 from pipeline.rows import read_rows
+from pipeline.settings import Settings
 from stages.preflight.capacity import completion_room
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
@@ -37,6 +38,40 @@ def check_limits(recipe: Recipe) -> Iterator[Finding]:
         if room > (most := recipe.known_shape(stage).get("max_position_embeddings", room)):
             text = f"{key}: {room:,} is above the model's {most:,} positions"
             yield Finding(ERROR, f"{stage}.yaml", text, f"{key}: {most} or less")
+
+
+def check_samples(recipe: Recipe, longest: dict[str, int]) -> Iterator[Finding]:
+    """Find a stage that samples completions longer than the model's context leaves room for.
+
+    `longest`: of `check_lengths`. Pass rates are of GRPO's problems, so their prompts are known.
+    """
+    for stage in ("difficulty", "eval"):
+        if stage in recipe.settings:
+            # The stages share the model's architecture; eval names several checkpoints.
+            shape = recipe.known_shape("difficulty" if stage == "difficulty" else "grpo")
+            prompt = longest.get("grpo", 1) if stage == "difficulty" else 1
+            yield from find_no_room(stage, recipe.settings[stage], shape, prompt)
+
+
+def find_no_room(
+    stage: str, settings: Settings, shape: dict[str, Any], prompt: int = 1
+) -> Iterator[Finding]:
+    """An error where `max_new_tokens` behind a prompt exceeds the context that a stage has.
+
+    Args:
+        shape: the model's config.json; empty where it is not known.
+        prompt: tokens of the longest prompt that is known.
+    """
+    contexts = {"the model's positions": shape.get("max_position_embeddings")}
+    if settings.backend == "vllm":
+        contexts["vllm_max_model_length"] = settings.vllm_max_model_length
+    for name, most in contexts.items():
+        if most is not None and settings.max_new_tokens + prompt > most:
+            text = (
+                f"max_new_tokens: {settings.max_new_tokens:,} and a prompt of {prompt:,} tokens "
+                f"exceed {name}, {most:,}"
+            )
+            yield Finding(ERROR, f"{stage}.yaml", text, f"max_new_tokens: {most - prompt} or less")
 
 
 def read_some(recipe: Recipe, stage: str) -> list[dict[str, Any]]:

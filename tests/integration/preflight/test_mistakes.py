@@ -170,6 +170,14 @@ MISTAKES = {
         keys("grpo", use_vllm=True, vllm_max_model_length=300),
     "warning difficulty.yaml: max_new_tokens: 100":
         keys("difficulty", max_new_tokens=100, **DIFFICULTY),
+    # It leaves room for one token, and the problems have more.
+    "error difficulty.yaml: exceed the model's positions, 512":
+        keys("difficulty", max_new_tokens=511, **DIFFICULTY),
+    "error eval.yaml: exceed the model's positions, 512":
+        keys("eval", **MISSPELT | {"max_new_tokens": 512}),
+    "error eval.yaml: exceed vllm_max_model_length, 300": keys(
+        "eval", **MISSPELT | {"max_new_tokens": 301, "backend": "vllm",
+                              "vllm_max_model_length": 300}),
     "error grpo lengths: length: 40": keys("grpo", max_prompt_length=40),
     "error sft lengths: SFT drops them": keys("sft", max_length=64),
     "error data: sft_train.jsonl":
