@@ -16,7 +16,7 @@ from pipeline.checkpoints import is_hub_id
 from pipeline.commands import named_in
 from pipeline.errors import UserError, run_cli
 from pipeline.keys import flags as key_flags
-from pipeline.settings import RecipeArguments, parse, setting
+from pipeline.settings import RecipeArguments, parse, read_yaml, setting
 from pipeline.template import TEXTS, fetch
 
 WEIGHTS = ("*.safetensors", *TEXTS)
@@ -39,6 +39,16 @@ def hub_models(args: FetchArguments) -> dict[str, str]:
     return {name: place for name, place in hub if is_hub_id(str(name))}
 
 
+def hub_templates(args: FetchArguments) -> dict[str, str]:
+    """The hub ids whose chat template alone is taken: `{id: file and key}`."""
+    found = {}
+    for path in sorted(Path(args.recipe).glob("*.yaml")):
+        name = str(read_yaml(str(path)).get("chat_template_path"))
+        if is_hub_id(name) and not Path(name).is_file():
+            found[name] = f"{path}: chat_template_path"
+    return found
+
+
 def read_sets(args: FetchArguments) -> list[str]:
     """Read each set of `eval.yaml` as evaluation does; returns what was read.
 
@@ -56,6 +66,7 @@ def read_sets(args: FetchArguments) -> list[str]:
         *key_flags(args.keys, args.recipe, "eval"),
     ]
     argv += ["--data_root", args.data_root] if args.data_root else []
+    argv += ["--checkpoints", "any=any"]  # `configs/evaluate` leaves them to MODEL
     (settings,) = parse(__doc__ or "", EvalArguments, argv=argv)
     found = []
     for task in settings.tasks:
@@ -76,6 +87,8 @@ def main() -> None:
         if not any(folder.glob("*.safetensors")):
             raise UserError(f"{place}: {name} has no .safetensors files; name another copy of it")
         sys.stdout.write(f"fetch: model {name} -> {folder}\n")
+    for name, place in hub_templates(args).items():
+        sys.stdout.write(f"fetch: template of {name} -> {fetch(name, place, TEXTS)}\n")
     for text in read_sets(args):
         sys.stdout.write(f"fetch: set {text}\n")
     sys.stdout.write("fetch: complete; on hosts without a network set HF_HUB_OFFLINE=1\n")

@@ -107,11 +107,14 @@ def named_in(recipe: str) -> list[tuple[str, str]]:
             continue
         if not isinstance(said, dict) or said.get("backend") == "openai":
             continue
-        found.append((f"{path}: {key}", str(said.get(key))))
-        checkpoints = said.get("checkpoints")
-        if isinstance(checkpoints, list):
-            for entry in checkpoints:
-                found.append((f"{path}: checkpoints", str(entry).partition("=")[2]))
+        if key in said:
+            found.append((f"{path}: {key}", str(said[key])))
+        checkpoints, teachers = said.get("checkpoints"), said.get("teachers")
+        for entry in checkpoints if isinstance(checkpoints, list) else []:
+            found.append((f"{path}: checkpoints", str(entry).partition("=")[2]))
+        for entry in teachers if isinstance(teachers, list) else []:
+            if isinstance(entry, dict) and key in entry:
+                found.append((f"{path}: teachers: {key}", str(entry[key])))
     return found
 
 

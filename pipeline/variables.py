@@ -145,6 +145,8 @@ class Request:
         audit = self["audit"] != "off"
         if self.asks_for("audit") and self["completions"]:
             return ["audit"]
+        if is_for_scoring(self.recipe) and not self.asks_for(*STAGES):
+            return []  # such as fetch: there is no data to build
         return order(self.goals, self.recipe, self["model"], audit)
 
     def asks_for(self, *goals: str) -> bool:
@@ -460,7 +462,7 @@ def check_scoring(request: Request, goals: Sequence[str]) -> None:
 
 def check_goals(request: Request) -> None:
     """Refuse goals and variables that contradict each other or the recipe."""
-    of_models = (*SCORING, "browse", "compare", "clean", "doctor")
+    of_models = (*SCORING, "browse", "compare", "clean", "doctor", "fetch")
     wrong = [goal for goal in request.goals if goal not in of_models]
     if wrong and is_for_scoring(request.recipe):
         raise UserError(

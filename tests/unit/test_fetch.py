@@ -55,6 +55,22 @@ def test_a_model_and_sets_of_one_s_own(hub):
     assert asked == [("owner/model", "MODEL"), ("aime24", "."), (("math500",), ".")]
 
 
+def test_teachers_and_a_template_are_fetched_too(hub, tmp_path):
+    recipe = tmp_path / "mine"
+    recipe.mkdir()
+    (recipe / "sft.yaml").write_text("model_name_or_path: a/base\nchat_template_path: b/chat\n")
+    teachers = "teachers: [{name: one, model_name_or_path: c/one}, {name: two}]\n"
+    (recipe / "distill.yaml").write_text(teachers)
+    assert [name for name, _ in hub("--recipe", str(recipe))] == ["c/one", "a/base", "b/chat"]
+
+
+def test_a_model_and_its_benchmarks_without_training(hub):
+    asked = dict(hub("--recipe", "configs/evaluate", "--model", "owner/model"))
+    assert "owner/model" in asked and "math500" in asked
+    planned = commands.commands(read(["fetch", "--recipe", "evaluate", "--run", "no/run"], {}))
+    assert [one.stage for one in planned] == ["fetch"]
+
+
 def test_a_model_without_weights_is_refused(hub):
     with pytest.raises(UserError, match=r"MODEL: owner/empty has no \.safetensors files"):
         hub("--recipe", "configs/grpo7b", "--model", "owner/empty")
