@@ -41,7 +41,8 @@ PROMPTS = {
     ),
     "boxed": Prompt(
         system="You will be given a problem. Please reason step by step, "
-        "and put your final answer within \\boxed{}."
+        "and put your final answer within \\boxed{}.",
+        answer_form="bare_box",  # it asks for no tags
     ),
     "answer_tags": Prompt(
         system="Reason about the problem between <think> and </think>, then write the final answer "

@@ -40,7 +40,8 @@ def test_prompts_ask_once_and_for_the_form_they_are_trained_on(name):
     assert text.count("{question}") == 1
     asks = {"tags": "<answer>", "hashes": '"####"'}.get(form_of(name), "\\boxed{}")
     assert (asks in text) == (name != "none")
-    assert form_of(name) not in BARE_FORMS or "<think>" not in text
+    # `none` leaves the form to training; any other prompt asks for the thought that it requires.
+    assert name == "none" or (form_of(name) in BARE_FORMS) == ("<think>" not in text)
     (*_, message) = build_prompt("Is {question} {0} a \\frac{1}{2}?", name)
     assert message["role"] == "user" and "Is {question} {0} a \\frac{1}{2}?" in message["content"]
 
