@@ -97,6 +97,9 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "overlong_buffer": ("overlong_cache",),
     "dynamic_sampling": ("curriculum",),
     "filter_groups": ("curriculum",),
+    # Trackers
+    "wandb_project": ("project",),
+    "trackio_project": ("project",),
     # Data
     "dataset": ("train_file", "hub"),
     "dataset_name": ("train_file", "hub"),
@@ -129,9 +132,8 @@ REMOVED = {
     "chat_template": "put chat_template.jinja into the checkpoint's folder",
     "system_prompt": "choose a prompt in data.yaml, which renders it with each problem",
     "overwrite_output_dir": "remove it; FORCE=1 starts a run from scratch",
-    "logging_dir": "set TENSORBOARD_LOGGING_DIR under env",
-    "wandb_project": "set WANDB_PROJECT under env",
-    "wandb_entity": "set WANDB_ENTITY under env",
+    "logging_dir": "set TENSORBOARD_LOGGING_DIR in your own environment",
+    "wandb_entity": "set WANDB_ENTITY in your own environment",
     "save_safetensors": "remove it; weights are always saved as safetensors",
     "half_precision_backend": "remove it; torch.amp is used",
     "fp16_backend": "remove it; torch.amp is used",

@@ -1,13 +1,17 @@
 """Keys of other versions and trainers: each gets the key that the stage really has."""
 
+import re
+
 import pytest
 
 from data_prep.build.recipe import DataArguments, Source, check_source
 from data_prep.sampling.problems import ProblemSetArguments
 from eval.harness.settings import EvalArguments
+from pipeline.consent import check_env
 from pipeline.errors import UserError
 from pipeline.renamed import NOTES, REMOVED, RENAMED, hint
 from pipeline.settings import known_keys, read_settings
+from pipeline.variables import VARIABLES
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
 from stages.distill import DistillArguments
 
@@ -44,6 +48,18 @@ def test_a_removed_key_has_a_remedy(name):
     assert hint(name, KEYS["grpo"], "") == REMOVED[name]
 
 
+@pytest.mark.parametrize("name", [*REMOVED, *NOTES])
+def test_a_hinted_variable_is_taken_where_the_hint_says(name, monkeypatch):
+    """Of the user's own environment, under `env`, or of make."""
+    monkeypatch.delenv("ALLOW_CODE", raising=False)
+    text = REMOVED.get(name) or NOTES[name]
+    for variable in re.findall(r"\b[A-Z_]{5,}\b", text):
+        if text.endswith("under env"):
+            check_env([variable], "grpo.yaml")
+        elif not text.endswith("in your own environment"):
+            assert variable.lower() in VARIABLES, text
+
+
 HINTS = [
     ("grpo", "torch_dtype", "dtype"), ("grpo", "lora_rank", "lora_r"),
     ("grpo", "max_new_tokens", "max_completion_length"),
@@ -56,6 +72,7 @@ HINTS = [
     ("sft", "lr", "learning_rate"), ("sft", "epochs", "num_train_epochs"),
     ("sft", "batch_size", "per_device_train_batch_size"),
     ("sft", "warmup_ratio", "warmup_steps"), ("sft", "evaluation_strategy", "eval_strategy"),
+    ("grpo", "wandb_project", "project"), ("sft", "wandb_project", "project"),
     ("difficulty", "n", "num_samples"),
     ("difficulty", "max_completion_length", "max_new_tokens"), ("eval", "use_vllm", "backend"),
     ("eval", "torch_dtype", "dtype"), ("source", "dataset_name", "hub"),
