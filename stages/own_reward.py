@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,40 @@ import torch
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from pipeline.console import notice
-from pipeline.own_code import load_own
+from pipeline.own_code import is_own, load_own, split_name
+from stages.arguments import REWARD_FUNCS
 from stages.blame import BadResultError, blamed
 from stages.run_folder import last_checkpoint
 
 LARGEST = 1e18  # TRL squares rewards in float32
 SLOW_SECONDS = 60.0  # after which a call is told of
+# Columns of the table of completions that are no reward.
+COLUMNS = {"step", "prompt", "completion", "advantage", "image", "verdict"}
 
 
-def own_reward(name: str, config: Any) -> Callable[..., Any]:
+def logged_names(reward_funcs: Sequence[str]) -> list[str]:
+    """The name by which TRL logs each function of a recipe, no two alike.
+
+    The trainer finds the reward that says what is correct by this name, too. An own function keeps
+    its `__name__`, unless that is a built-in reward's, a column's or another listed function's.
+    Then it is the full name, such as `mine.score`.
+    """
+    short = [
+        get_callable_name(load_own(name, "reward_funcs")) if is_own(name) else name
+        for name in reward_funcs
+    ]
+    taken, found = {*REWARD_FUNCS, *COLUMNS}, []
+    for name, own in zip(reward_funcs, short, strict=True):
+        is_taken = own in taken or short.count(own) > 1
+        found.append(".".join(split_name(name)) if is_own(name) and is_taken else own)
+    return found
+
+
+def own_reward(name: str, logged_as: str, config: Any) -> Callable[..., Any]:
     """Load `module:function` and return it with its result checked; an async one stays async.
 
     Args:
+        logged_as: its name in TRL's logs.
         config: TRL's `GRPOConfig`, whose `output_dir` has the checkpoint that an error names.
     """
     function = load_own(name, "reward_funcs")
@@ -62,7 +84,7 @@ def own_reward(name: str, config: Any) -> Callable[..., Any]:
             return numbers_of(found, len(batch["completions"]))
 
     chosen = async_reward if is_async_callable(function) else reward
-    chosen.__name__ = get_callable_name(function)  # by which TRL logs it
+    chosen.__name__ = logged_as
     return chosen
 
 

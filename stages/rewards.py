@@ -21,7 +21,7 @@ from grading.extract import is_well_formed
 from grading.grade import VERDICTS, Golds, grade_rollouts
 from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from stages.arguments import REWARD_FUNCS
-from stages.own_reward import own_reward
+from stages.own_reward import logged_names, own_reward
 
 if TYPE_CHECKING:
     from transformers import TrainerState
@@ -301,6 +301,6 @@ def build_rewards(
         "coin": Coin(config.seed, config.process_index),
     }
     return [
-        bind(REWARDS[name], bound) if name in REWARDS else own_reward(name, config)
-        for name in args.reward_funcs
+        bind(REWARDS[name], bound) if name in REWARDS else own_reward(name, logged_as, config)
+        for name, logged_as in zip(args.reward_funcs, logged_names(args.reward_funcs), strict=True)
     ]

@@ -1,7 +1,9 @@
-"""Rewards: weights, limits of `overlong`, own functions."""
+"""Rewards: own functions, none listed twice, weights, limits of `overlong`."""
+
+from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.own_code import check_own
+from pipeline.own_code import check_own, is_own, load_own
 from pipeline.settings import Settings
 
 
@@ -9,6 +11,7 @@ def check_rewards(settings: Settings) -> None:
     """Refuse weights that do not fit, `overlong` without limits, own code that nobody allowed."""
     check_own(settings, "reward_funcs")
     weights, funcs = settings.reward_weights, settings.reward_funcs
+    check_different(funcs)
     if weights is not None and len(weights) != len(funcs):
         raise UserError(
             f"reward_weights: {weights} has {len(weights)} entries, reward_funcs has "
@@ -38,3 +41,16 @@ def check_rewards(settings: Settings) -> None:
         raise UserError(
             f"overlong_cache: must be within 1..{limit}, the max_completion_length (got {cache})"
         )
+
+
+def check_different(reward_funcs: list[str]) -> None:
+    """Refuse a function that is listed twice, an own one under two names too."""
+    seen: list[Any] = []
+    for name in reward_funcs:
+        function = load_own(name, "reward_funcs") if is_own(name) else name
+        if function in seen:
+            raise UserError(
+                f"reward_funcs: {name} is listed twice; list it once, with the sum of its "
+                "reward_weights"
+            )
+        seen.append(function)

@@ -144,3 +144,19 @@ def test_a_dotted_name_is_trls_own_style(check, monkeypatch):
 def test_what_is_no_function_is_refused(check, name):
     with pytest.raises(UserError, match="reward_funcs"):
         check("", "--reward_funcs", name)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["correctness_reward", "correctness_reward"],
+        [NAME, "correctness_reward", NAME],
+        [NAME, NAME.replace(":", ".")],
+        [NAME, "my_own_rewards:same"],
+    ],
+)
+def test_a_reward_that_is_listed_twice_is_refused(check, names):
+    Path("my_own_rewards.py").write_text(SOURCE + "same = brief\n")
+    with pytest.raises(UserError, match=r"^reward_funcs: .* is listed twice; ") as refused:
+        check("", "--reward_funcs", *names)
+    assert str(refused.value).startswith(f"reward_funcs: {names[-1]} ")

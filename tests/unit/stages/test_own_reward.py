@@ -168,3 +168,38 @@ def test_a_reward_that_may_hang_is_told_of(reward, prefix, monkeypatch, capsys):
     quick(**batch())
     time.sleep(0.2)
     assert not capsys.readouterr().err
+
+
+def names_of(tmp_path, monkeypatch, *reward_funcs, **sources):
+    """The names by which TRL logs the functions of a recipe."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for module, source in sources.items():
+        monkeypatch.delitem(__import__("sys").modules, module, raising=False)
+        (tmp_path / f"{module}.py").write_text(source)
+    __import__("importlib").invalidate_caches()
+    args = SimpleNamespace(reward_funcs=[*reward_funcs], final_number=False)
+    config = SimpleNamespace(output_dir=str(tmp_path), seed=0, process_index=0)
+    return [one.__name__ for one in build_rewards(args, config, think_prefilled=False)]
+
+
+SCORE = "def score(completions, **batch):\n    return [1.0] * len(completions)\n"
+
+
+def test_no_two_rewards_have_one_name_in_the_logs(tmp_path, monkeypatch):
+    """By the name the trainer finds the reward that says what is correct."""
+    own = SCORE
+    for name in ("correctness_reward", "overlong", "verdict"):
+        own += f"{name} = lambda **_: []\n{name}.__name__ = {name!r}\n"
+    given = ["own_a:correctness_reward", "correctness_reward", "own_a:score", "own_a.verdict"]
+    found = names_of(tmp_path, monkeypatch, *given, own_a=own)
+    assert found == [
+        "own_a.correctness_reward", "correctness_reward", "score", "own_a.verdict"
+    ]  # fmt: skip
+    alone = names_of(tmp_path, monkeypatch, "own_a:overlong", own_a=own)
+    assert alone == ["own_a.overlong"]
+    both = names_of(tmp_path, monkeypatch, "own_a:score", "own_b:score", own_a=own, own_b=SCORE)
+    assert both == ["own_a.score", "own_b.score"]
+    partials = "import functools\n" + SCORE
+    partials += "strict, lenient = functools.partial(score), functools.partial(score)\n"
+    found = names_of(tmp_path, monkeypatch, "own_c:strict", "own_c:lenient", own_c=partials)
+    assert found == ["own_c.strict", "own_c.lenient"]
