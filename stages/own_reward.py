@@ -22,6 +22,7 @@ from pipeline.console import notice
 from pipeline.own_code import is_own, load_own, split_name
 from stages.arguments import REWARD_FUNCS
 from stages.blame import BadResultError, blamed
+from stages.own_logs import check_metric
 from stages.run_folder import last_checkpoint
 
 LARGEST = 1e18  # TRL squares rewards in float32
@@ -119,22 +120,6 @@ def copied(batch: dict[str, Any]) -> dict[str, Any]:
     if log_metric is not None:
         own["log_metric"] = functools.partial(check_metric, log_metric)
     return own
-
-
-def check_metric(log_metric: Callable[[str, float], None], name: str, value: float) -> None:
-    """TRL's `log_metric`, which takes anything and fails when it logs.
-
-    Raises:
-        BadResultError: the name is no text, or the value no number.
-    """
-    try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        number = None
-    if not isinstance(name, str) or number is None or isinstance(value, str | bytes):
-        shown = f"{name!r:.40}, {value!r:.40}"
-        raise BadResultError(f"called log_metric({shown}); give it a text and a number") from None
-    log_metric(name, number)
 
 
 def numbers_of(found: Any, count: int) -> list[float | None]:

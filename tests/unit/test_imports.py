@@ -27,7 +27,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "stages": [
         ("restarts", "removal"),
         ("launch", "run_folder", "resuming", "blame", "trainer.guards"),
-        ("arguments", "own_reward", "out_of_memory"),
+        ("arguments", "own_logs", "own_reward", "out_of_memory"),
         ("trainer.curriculum", "trainer.rollouts", "trainer.evaluation", "callbacks"),
         ("checks", "adapters", "trial", "sft_rows"),
         ("training",),

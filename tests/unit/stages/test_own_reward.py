@@ -1,16 +1,27 @@
 """A reward of the user's own: its result is checked, its inputs are copies, its errors one line."""
 
 import asyncio
+import re
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import transformers
+import trl
 
 from pipeline.errors import UserError
 from stages import own_reward
+from stages.blame import BadResultError
+from stages.own_logs import check_metric
 from stages.rewards import build_rewards
+from stages.trainer.guard_actions import STATISTICS
+from stages.trainer.trainer import METRIC_NAMES
+
+STAGES = Path(own_reward.__file__).parent
+TRL, TRANSFORMERS = Path(trl.__file__).parent, Path(transformers.__file__).parent
 
 SOURCES = {
     "raises": "raise KeyError('answers')",
@@ -142,6 +153,40 @@ def test_a_metric_that_trl_could_not_log_is_refused(reward, given):
     with pytest.raises(UserError, match=r"mine:score .*called log_metric"):
         call(**batch(log_metric=lambda *values: logged.append(values)))
     assert not logged
+
+
+def metrics_of_trainers():
+    """Names that TRL, transformers and our trainer log, from their source; heads of f-strings."""
+    files = {
+        TRL / "trainer/grpo_trainer.py": r'_metrics\[mode\]\[f?"([^"{]+)',
+        TRANSFORMERS / "trainer.py": r'\b(?:logs|metrics)\["([a-z_]+)"\]',
+        STAGES / "trainer/trainer.py": r'metrics\["([^"]+)"\](?:\[-1\] = |\.append)',
+        STAGES / "trainer/guard_actions.py": r'(?:metrics|_metrics\["train"\])\[f?"([^"{]+)',
+        STAGES / "rewards.py": r'log_metric\(f?"([^"{]+)',
+    }
+    found = {name for file, form in files.items() for name in re.findall(form, file.read_text())}
+    assert {"reward", "rewards/", "rollout/correctness", "guard/", "rollout/verdict/"} <= found
+    found -= {"train", "objective", "before_init_mem_cpu", "before_init_mem_gpu"}
+    found |= {*METRIC_NAMES, *METRIC_NAMES.values(), *STATISTICS.values()}
+    return found | {"loss", "epoch", "step", "avg@4", "avg@4_stderr", "eval_avg@4"}
+
+
+@pytest.mark.parametrize("name", sorted(metrics_of_trainers()))
+def test_a_metric_of_the_trainers_is_not_replaced(name):
+    logged = []
+    with pytest.raises(BadResultError, match="called log_metric"):
+        check_metric(lambda *given: logged.append(given), name, 1000.0)
+    assert not logged
+
+
+@pytest.mark.parametrize(
+    "name", ["rollout/lines", "accuracy", "own/reward", "reward/mine", "evaluated", "training"]
+)
+def test_any_other_metric_is_logged(reward, name):
+    logged = []
+    call = reward(f"batch['log_metric']({name!r}, 2); return [0.0, 1.0]")
+    call(**batch(log_metric=lambda *given: logged.append(given)))
+    assert logged == [(name, 2.0)]
 
 
 def test_a_reward_changes_nothing_around_it(reward):
