@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,11 @@ from pipeline.console import notice
 from pipeline.own_code import is_own, load_own, split_name
 from stages.arguments import REWARD_FUNCS
 from stages.blame import BadResultError, blamed
-from stages.own_logs import check_metric
+from stages.own_logs import COLUMNS, ExtraColumns, check_metric, is_no_list
 from stages.run_folder import last_checkpoint
 
 LARGEST = 1e18  # TRL squares rewards in float32
 SLOW_SECONDS = 60.0  # after which a call is told of
-# Columns of the table of completions that are no reward.
-COLUMNS = {"step", "prompt", "completion", "advantage", "image", "verdict"}
 
 
 def logged_names(reward_funcs: Sequence[str]) -> list[str]:
@@ -49,12 +47,13 @@ def logged_names(reward_funcs: Sequence[str]) -> list[str]:
     return found
 
 
-def own_reward(name: str, logged_as: str, config: Any) -> Callable[..., Any]:
+def own_reward(name: str, logged_as: str, config: Any, columns: ExtraColumns) -> Callable[..., Any]:
     """Load `module:function` and return it with its result checked; an async one stays async.
 
     Args:
         logged_as: its name in TRL's logs.
         config: TRL's `GRPOConfig`, whose `output_dir` has the checkpoint that an error names.
+        columns: those that the own rewards of the run log.
     """
     function = load_own(name, "reward_funcs")
 
@@ -71,7 +70,7 @@ def own_reward(name: str, logged_as: str, config: Any) -> Callable[..., Any]:
             told_if_slow(name, end),
             torch.set_grad_enabled(torch.is_grad_enabled()),  # it may switch gradients off
         ):
-            found = function(**copied(batch))
+            found = function(**copied(batch, columns))
             return numbers_of(found, len(batch["completions"]))
 
     async def async_reward(**batch: Any) -> list[float | None]:
@@ -81,7 +80,7 @@ def own_reward(name: str, logged_as: str, config: Any) -> Callable[..., Any]:
             told_if_slow(name, end),
             torch.set_grad_enabled(torch.is_grad_enabled()),
         ):
-            found = await function(**copied(batch))
+            found = await function(**copied(batch, columns))
             return numbers_of(found, len(batch["completions"]))
 
     chosen = async_reward if is_async_callable(function) else reward
@@ -105,10 +104,14 @@ def told_if_slow(name: str, where: Callable[[], str]) -> Iterator[None]:
         timer.cancel()
 
 
-def copied(batch: dict[str, Any]) -> dict[str, Any]:
-    """The batch with copies of its lists: the next reward, the loss and the logs use them too."""
+def copied(batch: dict[str, Any], columns: ExtraColumns) -> dict[str, Any]:
+    """The batch with copies of its lists: the next reward, the loss and the logs use them too.
+
+    What it logs is checked.
+    """
     shared = ("completion_ids", "environments")
     state, log_metric = batch.get("trainer_state"), batch.get("log_metric")
+    log_extra = batch.get("log_extra")
     own = {
         key: copy.deepcopy(value) if isinstance(value, list) and key not in shared else value
         for key, value in batch.items()
@@ -119,6 +122,8 @@ def copied(batch: dict[str, Any]) -> dict[str, Any]:
         own["trainer_state"] = copy.copy(state)
     if log_metric is not None:
         own["log_metric"] = functools.partial(check_metric, log_metric)
+    if log_extra is not None:
+        own["log_extra"] = functools.partial(columns.log, log_extra, batch["completions"])
     return own
 
 
@@ -128,7 +133,7 @@ def numbers_of(found: Any, count: int) -> list[float | None]:
     Raises:
         BadResultError: it has returned something else.
     """
-    if isinstance(found, str | bytes | dict) or not isinstance(found, Iterable):
+    if is_no_list(found):
         raise BadResultError(f"returned {type(found).__name__}, not a list of numbers")
     values = list(itertools.islice(found, count + 1))  # a generator may have no end
     if len(values) != count:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
@@ -33,6 +34,7 @@ SOURCES = {
     "text": "return '10'",
     "texts": "return ['1.0', '0.0']",
     "a mapping": "return {0: 1.0, 1: 0.0}",
+    "a set": "return {1.0, 0.0}",
     "nested": "return [[1.0, 0.0], [0.0, 1.0]]",
     "a table": "import torch; return torch.zeros(2, 3)",
     "NaN": "return [1.0, float('nan')]",
@@ -187,6 +189,59 @@ def test_any_other_metric_is_logged(reward, name):
     call = reward(f"batch['log_metric']({name!r}, 2); return [0.0, 1.0]")
     call(**batch(log_metric=lambda *given: logged.append(given)))
     assert logged == [(name, 2.0)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "3, ['a', 'b']",  # the name
+        *("'completion', ['a', 'b']", "'verdict', ['a', 'b']", "'score', [1, 2]"),
+        # the number of values
+        *("'x', [1]", "'x', [1, 2, 3]", "'x', []", "'x', iter(int, 1)"),
+        *("'x', 'ab'", "'x', {1, 2}", "'x', {1: 2, 3: 4}", "'x', 3", "'x', None"),
+        # their kind
+        *("'x', [1, 'a']", "'x', [True, 1]", "'x', [{'a': 1}, None]", "'x', [[1], [2]]"),
+        *("'x', [2**70, 1]", "'x', [b'a', b'b']", "'x', __import__('torch').zeros(2, 3)"),
+    ],
+)
+def test_a_column_that_trl_could_not_write_is_refused(reward, given):
+    logged = []
+    call = reward(f"batch['log_extra']({given}); return [0.0, 1.0]")
+    with pytest.raises(UserError, match=r"mine:score .*mine\.py, line 3\) called log_extra"):
+        call(**batch(log_extra=lambda *values: logged.append(values)))
+    assert not logged
+
+
+@pytest.mark.parametrize(
+    ("given", "column"),
+    [
+        ("['a', None]", ["a", None]),
+        ("[1, 2.5]", [1, 2.5]),
+        ("(True, False)", [True, False]),
+        ("(number for number in range(2))", [0, 1]),
+        ("__import__('torch').tensor([1.5, 2.0])", [1.5, 2.0]),
+        ("__import__('numpy').array([1, 2])", [1, 2]),
+        ("[__import__('torch').tensor([3]), None]", [3, None]),
+        ("['\\ud800', 'b']", ["\ufffd", "b"]),
+        ("[None, None]", [None, None]),
+    ],
+)
+def test_any_other_column_is_logged_as_plain_values(reward, given, column, tmp_path):
+    logged = []
+    call = reward(f"batch['log_extra']('x', {given}); return [0.0, 1.0]")
+    call(**batch(log_extra=lambda *values: logged.append(values)))
+    ((name, found),) = logged
+    pd.DataFrame({name: found}).to_parquet(tmp_path / "as TRL does.parquet")
+    assert (name, found) == ("x", column) and [*map(type, found)] == [*map(type, column)]
+
+
+def test_a_column_is_logged_once_a_batch(reward):
+    call = reward("batch['log_extra']('x', [1, 2]); return [0.0, 1.0]")
+    given = batch(log_extra=lambda *values: None)
+    call(**given)
+    with pytest.raises(UserError, match=r"log_extra.* again for one batch"):
+        call(**given)
+    call(**batch(log_extra=lambda *values: None))  # the next one
 
 
 def test_a_reward_changes_nothing_around_it(reward):
