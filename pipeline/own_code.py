@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline import consent
 from pipeline.errors import UserError
+from pipeline.own_imports import find_imports
 from pipeline.settings import Settings
 
 
@@ -114,11 +115,15 @@ def place_of(error: BaseException, code: Any) -> tuple[str, bool]:
 
 
 def own_files(names: Iterable[str]) -> list[Path]:
-    """The files of the modules of all own code among `names`, for the manifest's hashes.
+    """The files of all own code among `names`, for the manifest's hashes.
 
-    Below the working folder as a relative path, so that a moved clone keeps its results.
+    These are the modules that the names are in, and those below the working folder that they
+    import. Below the working folder as a relative path, so that a moved clone keeps its results.
     """
-    modules = {split_name(name)[0] for name in names if is_own(name)}
-    files = [Path(str(importlib.import_module(module).__file__)) for module in sorted(modules)]
+    files: list[Path] = []
+    for module in sorted({split_name(name)[0] for name in names if is_own(name)}):
+        file = Path(str(importlib.import_module(module).__file__))
+        files += [file, *find_imports(module, file)]
     here = Path.cwd()
-    return [file.relative_to(here) if file.is_relative_to(here) else file for file in files]
+    relative = [file.relative_to(here) if file.is_relative_to(here) else file for file in files]
+    return [*dict.fromkeys(relative)]

@@ -15,7 +15,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "pipeline": [
         ("console", "memory", "values", "renamed", "stages", "venv", "faults"),
         ("errors", "names"),
-        ("strict_yaml", "json_files", "paths", "consent", "folders"),
+        ("strict_yaml", "json_files", "paths", "consent", "folders", "own_imports"),
         ("lock", "manifest", "named_models", "settings"),
         ("weights", "generation", "transformers4", "own_code", "keys", "side_by_side"),
         ("prompts", "checkpoints", "rows", "card"),
