@@ -34,6 +34,7 @@ from pipeline.json_files import is_number
 from pipeline.keys import as_flags
 from pipeline.keys import flags as key_flags
 from pipeline.lock import claim
+from pipeline.paths import is_same
 from pipeline.settings import build, parse, read_settings, run_check, setting
 from pipeline.side_by_side import Runner
 from pipeline.stages import STAGES, load_keys
@@ -179,17 +180,35 @@ def check_sets(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
             raise UserError(f"sweep: {fault}; add curriculum=off to the sweep")
 
 
+def check_new(key: str, text: str, value: Any, read: dict[str, Any]) -> None:
+    """Note a value of a varied key; refuse one that another text has given, as 1e-6 and 0.000001.
+
+    Args:
+        value: what a run reads of `text`.
+        read: the values of the key so far, by their texts.
+    """
+    for other, known in read.items():
+        if other != text and is_same(key.removeprefix(SFT_KEY), value, known):
+            raise UserError(f"sweep: {key}: {other} and {text} are one value; remove one of them")
+    read[text] = value
+
+
 def check(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
     """Refuse every mistake before the first run."""
     check_sets(args, runs)
     launch = asked_of_launcher([*shlex.split(args.launcher), "stages.grpo"])
     processes = launch.get("num_processes") or 0  # 0: flags of the user's own do not say it
     root = f"{args.run}/{args.folder}/"
+    read: dict[str, dict[str, Any]] = {}  # of each varied key, by its text: the value of a run
     for name, values in runs.items():
         lines = commands(args, name, values)
         for stage, line in lines:
             own, hf, _ = load_keys(stage)
             settings = read_settings(own, hf, line, DEFAULTS if hf else None)
+            for key, text in values.items():
+                if key.startswith(SFT_KEY) == (stage == "sft") and hf:
+                    value = getattr(settings, key.removeprefix(SFT_KEY), text)
+                    check_new(key, text, value, read.setdefault(key, {}))
             if not hf:  # `check_sets` has checked the data
                 build(settings, own)
                 continue

@@ -1,6 +1,7 @@
 """Combinations of a sweep, when a run counts as finished, and the table."""
 
 import json
+import re
 
 import pytest
 
@@ -83,6 +84,54 @@ def test_a_mistake_in_a_later_run_is_found_before_the_first(tmp_path, monkeypatc
     with pytest.raises(UserError, match=r"^num_generations: 3 does not divide"):
         sweep.main()
     assert not (tmp_path / "run").exists()
+
+
+def refusal_of(tmp_path, monkeypatch, *flags):
+    """The line that refuses a sweep; its recipe has a model and a file."""
+    data = tmp_path / "data.jsonl"
+    data.write_text("")
+    for stage in ("sft", "grpo"):
+        (tmp_path / f"{stage}.yaml").write_text(
+            f"train_file: {data}\nuse_cpu: true\nmodel_name_or_path: a/b\n"
+        )
+    for name in ("check_sft", "check_grpo", "check_sft_keys", "check_grpo_keys"):
+        monkeypatch.setattr(sweep, name, lambda settings: None)
+    monkeypatch.setattr(sweep, "build", lambda *_: ())
+    argv = ["--grpo_config", f"{tmp_path}/grpo.yaml", "--run", f"{tmp_path}/run", *flags]
+    (args,) = sweep.parse("", sweep.SweepArguments, argv=argv)
+    try:
+        sweep.check(args, sweep.combinations(args.sweep))
+    except UserError as error:
+        assert "\n" not in str(error)
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_refused"),
+    [
+        ("learning_rate=1e-6,0.000001", True),
+        ("num_generations=8,4,8.0", True),
+        ("bf16=false,no", True),
+        ("temperature=0.9,1.0,null", True),  # its default
+        ("sft.learning_rate=1e-6,1.0e-6", True),
+        ("model_name_or_path=base,./base", True),
+        ("learning_rate=1e-6,1e-5", False),
+        ("sft.learning_rate=1e-6,1e-5", False),
+        ("loss_type=grpo,dapo", False),
+        ("rewards=own,random", False),
+    ],
+)
+def test_one_value_in_two_spellings_is_refused(tmp_path, monkeypatch, entry, is_refused):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base").mkdir()
+    found = refusal_of(tmp_path, monkeypatch, "--sweep", entry, "seed=0,1")
+    key, first, *_, last = re.split("[=,]", entry)
+    if is_refused:
+        first = "1.0" if last == "null" else first
+        assert found == f"sweep: {key}: {first} and {last} are one value; remove one of them"
+    else:
+        assert found is None
 
 
 def test_any_value_has_a_folder_of_its_own_within_the_sweeps():
