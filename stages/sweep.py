@@ -35,7 +35,7 @@ from pipeline.keys import as_flags
 from pipeline.keys import flags as key_flags
 from pipeline.lock import claim
 from pipeline.paths import is_same
-from pipeline.settings import build, parse, read_settings, run_check, setting
+from pipeline.settings import Settings, build, parse, read_settings, run_check, setting
 from pipeline.side_by_side import Runner
 from pipeline.stages import STAGES, load_keys
 from stages import published_sweeps, sweep_data, sweep_page
@@ -193,6 +193,15 @@ def check_new(key: str, text: str, value: Any, read: dict[str, Any]) -> None:
     read[text] = value
 
 
+def check_server(args: SweepArguments, settings: Settings) -> None:
+    """Refuse runs at a time that would all send their weights to one vLLM server."""
+    if args.parallel > 1 and settings.use_vllm and settings.vllm_mode == "server":
+        raise UserError(
+            f"parallel: {args.parallel} runs at a time would send their weights to one vLLM server "
+            "(vllm_mode: server); set parallel to 1, or use vllm_mode: colocate"
+        )
+
+
 def check(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
     """Refuse every mistake before the first run."""
     check_sets(args, runs)
@@ -209,6 +218,8 @@ def check(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
                 if key.startswith(SFT_KEY) == (stage == "sft") and hf:
                     value = getattr(settings, key.removeprefix(SFT_KEY), text)
                     check_new(key, text, value, read.setdefault(key, {}))
+            if stage == "grpo":
+                check_server(args, settings)
             if not hf:  # `check_sets` has checked the data
                 build(settings, own)
                 continue

@@ -134,6 +134,19 @@ def test_one_value_in_two_spellings_is_refused(tmp_path, monkeypatch, entry, is_
         assert found is None
 
 
+def test_runs_at_a_time_do_not_share_a_vllm_server(tmp_path, monkeypatch):
+    flags = ["--sweep", "seed=0,1", "--keys", "grpo.use_vllm=true"]
+    found = {
+        (mode, num): refusal_of(
+            tmp_path, monkeypatch, *flags, f"grpo.vllm_mode={mode}", "--parallel", num
+        )
+        for mode in ("server", "colocate")
+        for num in "12"
+    }
+    assert found.pop(("server", "2")).startswith("parallel: 2 runs at a time ")
+    assert not any(found.values())
+
+
 def test_any_value_has_a_folder_of_its_own_within_the_sweeps():
     values = ["m/a", "m_a", "m+a", "m%2Fa", "m%2Ba", "../a", "m/" + "a" * 300, "m/" + "a" * 301]
     runs = sweep.combinations(["model_name_or_path=" + ",".join(values)])
