@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from trl import GRPOTrainer
@@ -116,6 +117,32 @@ def test_what_none_means(run_stage, here, monkeypatch, is_alone):
         expected = torch.cat([torch.zeros(1), expected])
     for group in found[0].view(-1, 4):
         torch.testing.assert_close(group.cpu(), expected)
+
+
+ALL_CORRECT = """
+import torch
+def correctness_reward(completions, log_extra, **columns):
+    log_extra("length", torch.tensor([float(len(one[-1]["content"])) for one in completions]))
+    return [1.0] * len(completions)
+"""
+
+
+def test_a_reward_with_a_name_of_ours_is_not_the_grader(run_stage, here, monkeypatch):
+    Path("all_correct.py").write_text(ALL_CORRECT)
+    monkeypatch.delitem(sys.modules, "all_correct", raising=False)
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    folder = run_stage(
+        "grpo", reward_funcs=["all_correct:correctness_reward", "correctness_reward"],
+        reward_weights=[1.0, 1.0], max_steps=1, log_completions=True, num_completions_to_print=0,
+    )  # fmt: skip
+    log = json.loads((folder / "trainer_state.json").read_text())["log_history"][0]
+    assert log["rewards/all_correct.correctness_reward/mean"] == 1.0
+    # A model with random weights writes no correct answer.
+    assert log["rollout/correctness"] == log["rewards/correctness_reward/mean"] < 1.0
+    (table,) = (folder / "completions").glob("*.parquet")
+    rows = pd.read_parquet(table)
+    assert (rows["all_correct.correctness_reward"] == 1.0).all() and rows["length"].dtype == float
+    assert (rows["completion"].map(lambda one: len(one[-1]["content"])) == rows["length"]).all()
 
 
 FAULTY = """
