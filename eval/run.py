@@ -33,6 +33,7 @@ from pipeline.checkpoints import tokenizer_path
 from pipeline.console import notice, quiet_evaluation, quiet_harness
 from pipeline.errors import run_cli
 from pipeline.folders import check_output
+from pipeline.launched import in_launch
 from pipeline.lock import claim
 from pipeline.settings import Settings, build, parse
 from pipeline.stages import ROOT, STAGES
@@ -258,4 +259,4 @@ def read_scores(folder: Path) -> dict:
 
 
 if __name__ == "__main__":
-    run_cli(main)
+    run_cli(in_launch(main))

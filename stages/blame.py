@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from pipeline.errors import UserError
+from pipeline.launched import is_lost_peer
 from pipeline.memory import memory_fault
 from pipeline.own_code import place_of
-from stages.restarts import is_lost_peer
 
 
 class BadResultError(Exception):

@@ -15,9 +15,9 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from pipeline.console import Bar, say
 from pipeline.errors import UserError
+from pipeline.launched import note_for_launcher
 from pipeline.transformers4 import write_old_names
 from stages import run_folder
-from stages.restarts import note_for_launcher
 from stages.resuming import why_restarted
 
 

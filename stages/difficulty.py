@@ -24,8 +24,8 @@ from data_prep.sampling.store import Processes, SampleStore, fill
 from data_prep.schema import grader_files
 from pipeline import manifest
 from pipeline.errors import run_cli
+from pipeline.launched import in_launch
 from pipeline.settings import parse
-from stages.restarts import in_launch
 
 RESULT = "pass_rates.jsonl"
 

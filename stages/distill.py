@@ -40,10 +40,10 @@ from grading.grade import Grade
 from grading.own_grader import COLUMN, judge
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
+from pipeline.launched import in_launch
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
 from pipeline.renamed import hint
 from pipeline.settings import convert, known_keys, parse, setting
-from stages.restarts import in_launch
 
 RESULT = "traces.jsonl"
 NOT_ASKED = (

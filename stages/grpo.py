@@ -22,6 +22,7 @@ from pipeline.checkpoints import loading
 from pipeline.console import hide_trackers, is_main_process, quiet, say
 from pipeline.errors import UserError, run_cli
 from pipeline.generation import describe_ignored
+from pipeline.launched import in_launch
 from pipeline.own_code import is_own, own_files
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.settings import parse
@@ -31,7 +32,6 @@ from stages.checks import check_grpo
 from stages.checks.evaluation import LEAST_PROBLEMS, key_of
 from stages.checks.logprobs import logprobs_mode, why_not_compared
 from stages.launch import launched
-from stages.restarts import in_launch
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 from stages.trainer.guards import GuardSettings
 

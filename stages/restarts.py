@@ -4,30 +4,27 @@ Torch elastic restarts the processes when one of them dies, and lets the hosts m
 the following (docs/scale.md has the table):
 
 in_launch           a worker ends with its launcher; elastic would leave it as an orphan
+                    (pipeline/launched.py)
 make_elastic        the main host is named by its rank, not by a name that may not resolve
 Agent               a mistake (exit code 2), and the same error again without a checkpoint in
                     between, end all hosts; a host that gives no sign is noticed
 meet_again          a launcher that has lost the main host, and with it the store, starts again
 """
 
-import ctypes
-import json
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline.console import notice, write_past_locks
 from pipeline.errors import LOST, OUT_OF_MEMORY, UserError
-from pipeline.manifest import write_json
-from pipeline.memory import memory_fault, num_oom_kills
+from pipeline.launched import FULL
+from pipeline.launched import is_lost_peer as is_lost_peer  # for stages.trainer
+from pipeline.memory import num_oom_kills
 
 MAX_RESTARTS = 3  # of the processes of one host; accelerate's --max_restarts
 MISTAKE = 2  # exit code of a UserError
@@ -35,63 +32,8 @@ KEEP_ALIVE = {"keep_alive_interval": 5, "keep_alive_max_attempt": 6}  # a host i
 STORE_SECONDS = 60  # without an answer of the main host
 MAX_MEETINGS = 10  # attempts of a launcher to meet the main host again, of a minute at most
 REMEDY = "run the same command on every host again to resume from the last checkpoint"
-PARENT_DEATH_SIGNAL = 1  # of Linux's prctl
-FULL = "out of memory"
 # A person or the system sends them; the next attempt may end otherwise.
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-def is_lost_peer(error: BaseException) -> bool:
-    """Whether a collective has failed because another process of the run is gone."""
-    if not isinstance(error, RuntimeError) or memory_fault(error):
-        return False
-    from torch.distributed import DistError
-
-    return isinstance(error, DistError) or "gloo" in str(error)
-
-
-def in_launch(main: Callable[[], None]) -> Callable[[], None]:
-    """The same entry point; in a launch it ends with its launcher, or where a peer is lost."""
-
-    def run() -> None:
-        if "LOCAL_RANK" in os.environ and sys.platform == "linux":
-            ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        try:
-            main()
-        except Exception as error:
-            note_for_launcher(error=signature_of(error))
-            if not is_lost_peer(error):
-                raise
-            if os.environ.get("LOCAL_RANK", "0") == "0":
-                notice(f"another process of the run is gone: {str(error).splitlines()[0]}")
-            sys.stderr.flush()
-            os._exit(LOST)  # the interpreter's end would wait for connections that are broken
-
-    return run
-
-
-def signature_of(error: BaseException) -> str:
-    """What two errors have in common that are the same: their type and place, without numbers."""
-    if memory_fault(error):
-        return FULL
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} in {last.filename}, line {last.lineno}"
-
-
-def note_for_launcher(**facts: str) -> None:
-    """Leave facts about this process for its launcher: its `error`, the last `checkpoint` it made.
-
-    They lie in the file that torch elastic reads when the process has failed.
-    """
-    name = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if not name:
-        return
-    file, known = Path(name), {}
-    with suppress(OSError, ValueError):  # without it the launcher knows less, nothing else
-        if file.is_file():
-            known = json.loads(file.read_text(encoding="utf-8"))
-        known |= {"message": "", "timestamp": int(time.time())} | facts
-        write_json(file, known)
 
 
 def same_error(before: Iterable[str], failures: Iterable[Any], is_oom_kill: bool) -> set[str]:

@@ -15,11 +15,11 @@ from typing import Any
 from pipeline.checkpoints import load_template, loading
 from pipeline.console import hide_trackers, quiet, say
 from pipeline.errors import run_cli
+from pipeline.launched import in_launch
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.checks import check_sft
 from stages.launch import check_started, launched
-from stages.restarts import in_launch
 
 
 def load_sft_tokenizer(sft: Any, model: Any) -> Any:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 SCRIPT = """
 import os, signal, sys, time
 from pipeline.errors import UserError, run_cli
-from stages.restarts import in_launch, note_for_launcher
+from pipeline.launched import in_launch, note_for_launcher
 
 def main():
     rank, kind = os.environ["RANK"], sys.argv[1]

@@ -16,7 +16,7 @@ SCRIPT = """
 import os, sys, time
 from pathlib import Path
 from pipeline.errors import UserError, run_cli
-from stages.restarts import in_launch
+from pipeline.launched import in_launch
 
 def main():
     folder, host = Path(sys.argv[1]), os.environ["HOST"]

@@ -1,5 +1,6 @@
 """Every entry point's answer to --help and to a mistake: one line, exit code 2, in no time."""
 
+import ast
 import os
 import re
 import subprocess
@@ -80,3 +81,11 @@ def test_preflight_names_what_it_cannot_read(tmp_path):
     (tmp_path / "extra.yaml").write_text("a: 1\n")
     code, out, err = call("stages.preflight", "--recipe", str(tmp_path))
     assert (code, err) == (2, "") and "'nope'" in out and "extra.yaml" in out
+
+
+@pytest.mark.parametrize("stage", [stage for stage, row in STAGES.items() if row.is_launched])
+def test_a_process_of_a_launch_ends_with_its_launcher(stage):
+    """A launcher that is killed leaves no process behind: `in_launch` sees to that."""
+    source = Path(ROOT, *STAGES[stage].module.split(".")).with_suffix(".py")
+    last = ast.unparse(ast.parse(source.read_text(encoding="utf-8")).body[-1])
+    assert last.splitlines()[1:] == ["    run_cli(in_launch(main))"]

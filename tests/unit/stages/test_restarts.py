@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from stages.restarts import cause, errors_of, in_launch, note_for_launcher, same_error
+from pipeline.launched import in_launch, note_for_launcher
+from stages.restarts import cause, errors_of, same_error
 
 torch_errors = pytest.importorskip("torch.distributed.elastic.multiprocessing.errors")
 MINE = "ValueError in mine.py, line 3"
