@@ -108,12 +108,18 @@ def load_rows(tokenizer: str, **metadata: Any) -> dict:
 
     `metadata` has what `read_problem_rows` takes.
     """
-    from datasets import Dataset
-
     rows = read_problem_rows(**metadata)
     prompts = render_prompts(rows, load_tokenizer_once(tokenizer, "checkpoints", needs=()))
     rendered = [row | {"rendered": text} for row, text in zip(rows, prompts, strict=True)]
-    return {"test": Dataset.from_list(rendered)}
+    return {"test": build_dataset(rendered)}
+
+
+def build_dataset(rows: list[dict]) -> Any:
+    """The rows as a Dataset with the columns of all of them; `from_list` takes the first row's."""
+    from datasets import Dataset
+
+    columns = dict.fromkeys(key for row in rows for key in row)
+    return Dataset.from_list([{key: row.get(key) for key in columns} for row in rows])
 
 
 def render_prompts(rows: list[dict], tokenizer: Any) -> list[str]:
@@ -159,7 +165,7 @@ def load_official(
                 f"hub: {hub} (config {config}): {message}; set data_root to a folder of local files"
             ) from error
     return {
-        split: datasets.Dataset.from_list([row for _, row in read_rows(path)])
+        split: build_dataset([row for _, row in read_rows(path)])
         for split, path in find_official(hub, files, data_root).items()
     }
 
