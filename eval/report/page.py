@@ -291,6 +291,11 @@ def warnings(report: dict[str, Any]) -> list[str]:
     limit = report["settings"].get("max_new_tokens")
     unread, cut_off = _unread_shares(report["outcomes"]), report["cut_off"]
     found = _copies(report) + _unrelated(report)
+    if num_first := report["settings"].get("limit"):
+        found.append(
+            f"`limit`: only the first {num_first:,} problems of each task were scored; published "
+            "figures are of all of them."
+        )
     if places := _places_above(MAX_UNREAD, unread, report, official=True):
         found.append(
             "An official parser misses correct answers, so its score says less about the model "

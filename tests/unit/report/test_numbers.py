@@ -136,6 +136,13 @@ def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, expect
     assert "are the same checkpoint" in page.warnings(report)[0]
 
 
+def test_the_first_problems_alone_are_no_benchmark(tmp_path):
+    report = summarise(tmp_path, {"sft": many(50), "grpo": many(70)})
+    report["settings"] = report["settings"] | {"limit": 100}
+    (found,) = page.warnings(report)
+    assert found.startswith("`limit`: only the first 100 problems")
+
+
 def test_the_harness_limit_is_as_said():
     text = (Path(score.__file__).parent / "cached_lm.py").read_text()
     assert f"\nHARNESS_MAX_NEW_TOKENS = {page.HARNESS_LIMIT} " in text
