@@ -15,6 +15,7 @@ import torch
 import transformers
 
 from data_prep.sampling import SamplingArguments
+from data_prep.sampling.context import fit
 from data_prep.sampling.generate import RowProcessor, generate
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.adapters import load_merged
@@ -68,22 +69,6 @@ def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     if not found:
         return text, False
     return text[: min(found)], True
-
-
-def fit(prompt_ids: list[int], settings: Settings, max_length: int) -> list[int]:
-    """The prompt that fits `max_length` with `max_new_tokens` after it.
-
-    `UserError`: a rendered prompt is too long; others are cut on the left, as the harness does.
-    """
-    most = max_length - settings.max_new_tokens
-    if len(prompt_ids) <= most:
-        return prompt_ids
-    if settings.rendered or most < 1:
-        raise UserError(
-            f"max_new_tokens: {settings.max_new_tokens} and a prompt of {len(prompt_ids)} tokens "
-            f"exceed the model's context of {max_length} tokens; lower max_new_tokens"
-        )
-    return prompt_ids[-most:]
 
 
 class SeededSampler(RowProcessor):
@@ -156,8 +141,10 @@ class HfEngine:
         for settings, indices in groups.items():
             prompts = [requests[i].prompt for i in indices]
             ids = self.tokenizer(prompts, add_special_tokens=not settings.rendered)["input_ids"]
-            fitted = [fit(one, settings, self.max_length) for one in ids]
-            prompt_ids = dict(zip(indices, fitted, strict=True))
+            prompt_ids = {
+                i: fit(one, requests[i], self.max_length)
+                for i, one in zip(indices, ids, strict=True)
+            }
             # Longest first: padding is small, and the greatest batch comes at the start.
             indices.sort(key=lambda i: -len(prompt_ids[i]))
             for start in range(0, len(indices), self._batch_size):
@@ -229,6 +216,14 @@ class HfEngine:
                 batch_size=min(self._batch_size, LOGLIKELIHOOD_BATCH),
                 logits_cache=False,  # it mixes up requests that split one text in different places
             )
+        most = self._harness_model.max_length
+        for pair in pairs:
+            ids = self.tokenizer.encode(pair.continuation, add_special_tokens=False)
+            if len(ids) > most:
+                raise UserError(
+                    f"{pair.place}a continuation of {len(ids)} tokens exceeds the model's context "
+                    f"of {most} tokens; leave the task out, or remove the row"
+                )
         # Equal prompts together: the harness computes a shared context once.
         order = sorted(range(len(pairs)), key=lambda i: (-len(pairs[i].prompt), pairs[i].prompt))
         for start in range(0, len(order), LOGLIKELIHOOD_BATCH):

@@ -33,14 +33,15 @@ class SampledSet:
     rows: list[dict[str, Any]]
     prompts: list[str]
     think_prefilled: bool  # whether the prompts end with `<think>`
-    args: SamplingArguments
+    args: ProblemSetArguments
 
     def requests(self, number: int) -> list[Request]:
         """The samples of problem `number`."""
         args = self.args
         temperature, top_p = float(args.temperature), float(args.top_p)
         settings = Settings(args.max_new_tokens, temperature, top_p, seed=args.seed)
-        return [Request(self.prompts[number], settings, k) for k in range(args.num_samples)]
+        prompt, place = self.prompts[number], f"{args.problems_file}: {self.rows[number]['id']}: "
+        return [Request(prompt, settings, k, place) for k in range(args.num_samples)]
 
     def all_requests(self) -> list[Request]:
         """Those of all problems, in order."""

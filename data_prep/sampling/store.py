@@ -65,11 +65,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One completion that is wanted: sample number `sample` (from 0) of `prompt`."""
+    """One completion that is wanted: sample number `sample` (from 0) of `prompt`.
+
+    `place` begins the line of an error: the task and the row's id. It decides nothing.
+    """
 
     prompt: str
     settings: Settings
     sample: int = 0
+    place: str = field(default="", compare=False)
 
     @property
     def seed(self) -> int:
@@ -84,6 +88,7 @@ class Continuation:
 
     prompt: str
     continuation: str
+    place: str = field(default="", compare=False)  # as a request's
 
 
 @dataclass
@@ -162,7 +167,9 @@ class SampleStore:
 
     def key(self, wanted: Request | Continuation) -> str:
         """The sample's key: a hash of the model and of the whole request."""
-        text = json.dumps([self._model, type(wanted).__name__, asdict(wanted)], sort_keys=True)
+        fields = asdict(wanted)
+        del fields["place"]
+        text = json.dumps([self._model, type(wanted).__name__, fields], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def load(self) -> None:

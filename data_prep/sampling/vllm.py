@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from data_prep.sampling import NO_VLLM, SamplingArguments
-from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
+from data_prep.sampling.context import encode_pair, fit
+from data_prep.sampling.hf import cut_at, eos_token_ids, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.checkpoints import base_and_adapter, load_tokenizer, read_json, tokenizer_path
 from pipeline.console import VLLM_ENVIRONMENT, UnfailingFile
@@ -181,9 +182,11 @@ class VllmEngine:
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
         """Yield `(index into requests, completion)` as they finish; settings may differ."""
         known: dict[tuple[str, Settings], list[int]] = {}
-        for prompt, settings in dict.fromkeys((one.prompt, one.settings) for one in requests):
+        for (prompt, settings), one in {
+            (one.prompt, one.settings): one for one in requests
+        }.items():
             ids = self.tokenizer(prompt, add_special_tokens=not settings.rendered)["input_ids"]
-            known[prompt, settings] = fit(ids, settings, self.max_length)
+            known[prompt, settings] = fit(ids, one, self.max_length)
         asked = [(known[one.prompt, one.settings], self._sampling(one)) for one in requests]
         for index, output in self._run(asked):
             yield index, self._read(output.outputs[0], requests[index].settings)
@@ -206,7 +209,7 @@ class VllmEngine:
             window = (prompt_ids + ids)[1 - self.max_length :]
             if len(ids) >= len(window):
                 raise UserError(
-                    f"backend: a continuation of {len(ids)} tokens exceeds vLLM's context of "
+                    f"{pair.place}a continuation of {len(ids)} tokens exceeds vLLM's context of "
                     f"{self.max_length}; raise vllm_max_model_length, or set backend: hf"
                 )
             asked.append((window, scoring))
@@ -280,24 +283,6 @@ class VllmEngine:
         self._engine.engine_core.shutdown()
         del self._engine
         cleanup_dist_env_and_memory()  # collects garbage and empties torch's cache, too
-
-
-def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[int], list[int]]:
-    """Token ids of a prompt and of what follows it, as the harness's models split them.
-
-    Spaces at the prompt's end go to the continuation. An empty prompt becomes the BOS, or the EOS.
-    """
-    first_id = next(i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None)
-    if not prompt:
-        ids = tokenizer.encode(continuation, add_special_tokens=False)
-        if ids[:1] == [first_id]:
-            ids = ids[1:]
-        return [first_id], ids
-    # A text that begins with the special token does not get a second one.
-    is_plain = not prompt.startswith(tokenizer.decode(first_id))
-    prompt_ids = tokenizer.encode(prompt.rstrip(), add_special_tokens=is_plain)
-    whole = tokenizer.encode(prompt + continuation, add_special_tokens=is_plain)
-    return prompt_ids, whole[len(prompt_ids) :]
 
 
 def lora_rank(adapter: str) -> int:

@@ -38,6 +38,12 @@ def read_settings(kwargs: dict[str, Any], seed: int) -> Settings:
     )
 
 
+def place_of(request: Instance) -> str:
+    """The task and the id of a request's row, as the beginning of an error's line."""
+    row = request.doc.get("id", f"row {request.doc_id} (from 0)")
+    return f"{str(request.task_name).removesuffix('_think')}: {row}: "
+
+
 class CachedLM(LM):
     """Serves the harness from a `SampleStore`; `label` is shown at the progress bar."""
 
@@ -55,13 +61,14 @@ class CachedLM(LM):
         for request in requests:
             prompt, kwargs = request.args
             settings = read_settings(kwargs, self._seed)
-            wanted.append(Request(prompt, settings, seen[prompt, settings]))
+            number = seen[prompt, settings]
+            wanted.append(Request(prompt, settings, number, place_of(request)))
             seen[prompt, settings] += 1
         return self._serve(wanted, Completion("", 0, False))
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Log-probability in nats of each request's continuation, and whether it is greedy."""
-        wanted = [Continuation(*request.args) for request in requests]
+        wanted = [Continuation(*request.args, place_of(request)) for request in requests]
         return self._serve(wanted, (0.0, False))
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:

@@ -180,7 +180,7 @@ def test_a_checkpoint_that_was_overwritten_in_place(tmp_path, tiny_model_dir, ot
 def test_an_evaluation_that_fails_costs_no_earlier_result(tmp_path, tiny_model_dir):
     write_problems(tmp_path / "test.jsonl")
     evaluate(tmp_path, f"base={tiny_model_dir}")
-    with pytest.raises(UserError, match="exceed the model's context of 512"):
+    with pytest.raises(UserError, match=r"^held_out: p\d: .* exceed the model's context of 512"):
         evaluate(tmp_path, f"base={tiny_model_dir}", max_new_tokens=600)
     for name in ("manifest.json", "base/scores.json", "base/completions.parquet"):
         assert (tmp_path / "eval" / name).exists()

@@ -118,6 +118,14 @@ def test_what_each_mode_asks_for(folder, tiny_model_dir):
     assert len(found) == 12
 
 
+def test_each_request_knows_its_row(folder, tiny_model_dir):
+    """For the line of an error: a row that is too long for the model."""
+    engine = Scripted(tiny_model_dir, lambda _: ("", False))
+    with recite(**{tiny_model_dir.name: engine}):
+        evaluate(folder, f"base={tiny_model_dir}", num_samples=0)
+    assert {one.place for one in engine.asked} == {f"held_out: p{i}: " for i in range(3)}
+
+
 def test_generation_settings_of_a_task():
     """An official task's; those of ours are above."""
     from lm_eval.models.huggingface import HFLM

@@ -159,6 +159,8 @@ def test_prompts_that_are_too_long(engine, seen):
         answers(engine, [Request("short", GREEDY), Request(prompt, Settings(20))])
     answers(engine, [Request(prompt, replace(GREEDY, rendered=False))])
     assert seen[-1] == ids[-(CONTEXT - 16) :], "cut on the left"
+    with pytest.raises(UserError, match=f"^held_out: p3: {message}"):
+        answers(engine, [Request(prompt, Settings(20), place="held_out: p3: ")])
     for rendered in (True, False):
         with pytest.raises(UserError, match="max_new_tokens: 512 and a prompt of 1 tokens"):
             answers(engine, [Request("a", Settings(CONTEXT, rendered=rendered))])
@@ -239,6 +241,11 @@ def check_loglikelihoods(engine, expected):
 
 def test_log_likelihoods_are_the_harness_s(engine, tiny_model_dir):
     check_loglikelihoods(engine, score_pairs(tiny_model_dir))
+
+
+def test_a_continuation_that_is_too_long(engine):
+    with pytest.raises(UserError, match=r"^arc: row 7: a continuation of \d+ tokens exceeds"):
+        list(engine.loglikelihood([Continuation("Mia has", " 14" * CONTEXT, "arc: row 7: ")]))
 
 
 def save_adapter(checkpoint, adapter, merged, **config):

@@ -43,6 +43,12 @@ def sampled(tmp_path):
     return problems, store
 
 
+def test_a_request_knows_its_row(sampled):
+    problems, _ = sampled
+    places = {one.place for one in problems.requests(1)}
+    assert places == {f"{problems.args.problems_file}: b: "}
+
+
 @pytest.mark.parametrize("at_once", [1, 4, 1024])
 def test_rates(sampled, tmp_path, monkeypatch, at_once):
     monkeypatch.setattr("data_prep.sampling.problems.GRADED_AT_ONCE", at_once)

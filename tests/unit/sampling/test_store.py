@@ -52,7 +52,10 @@ CHANGES = {
 
 def test_everything_that_decides_is_part_of_the_key(store, tmp_path):
     assert set(CHANGES) == {field.name for field in fields(Settings)}
-    assert {field.name for field in fields(Request)} == {"prompt", "settings", "sample"}
+    assert {field.name for field in fields(Request)} == {"prompt", "settings", "sample", "place"}
+    for one in (REQUEST, PAIR):  # where a row stands decides nothing
+        moved = replace(one, place="held_out: p3: ")
+        assert moved == one and store.key(moved) == store.key(one)
     wanted = [replace(REQUEST, settings=replace(SETTINGS, **{k: v})) for k, v in CHANGES.items()]
     wanted += [REQUEST, replace(REQUEST, prompt="Mia has "), replace(REQUEST, sample=0)]
     wanted += [PAIR, Continuation("Mia has 14", ""), Continuation(" 14", "Mia has")]
