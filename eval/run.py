@@ -56,6 +56,7 @@ SETTINGS = (
     "dtype",
     "seed",
     "limit",
+    "vllm_max_model_length",
 )
 
 
@@ -128,7 +129,8 @@ def evaluate_checkpoint(
     started = time.time()
     engine = load_engine(path, "checkpoints", args, processes.local_rank)
     model = f"{prints['checkpoint']} {prints['engine']}"
-    store = SampleStore(Path(args.samples_dir or folder / "samples"), model, processes.rank)
+    samples = Path(args.samples_dir or folder / "samples")
+    store = SampleStore(samples, model, processes.rank, context=engine.max_length)
     try:
         tasks, rows = run_tasks(name, path, args, engine, store, processes)
     finally:
@@ -222,8 +224,16 @@ def fingerprint(path: str, args: EvalArguments) -> dict[str, Any]:
         "engine": hash_engine(args.backend, args.dtype),
         "data": hash_data(args),
         "code": f"{manifest.hash_code(*SCORING_CODE)} {installed(SCORING_LIBRARIES)}",
-        "settings": {key: getattr(args, key) for key in SETTINGS},
+        "settings": deciding_settings(args),
     }
+
+
+def deciding_settings(args: EvalArguments) -> dict[str, Any]:
+    """The settings that scores depend on; the context is one only where it may cut a prompt."""
+    found = {key: getattr(args, key) for key in SETTINGS}
+    if args.backend != "vllm" or not args.official:
+        found["vllm_max_model_length"] = None
+    return found
 
 
 def hash_data(args: EvalArguments) -> dict[str, str]:

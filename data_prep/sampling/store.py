@@ -91,6 +91,11 @@ class Continuation:
     place: str = field(default="", compare=False)  # as a request's
 
 
+def may_be_cut(wanted: Request | Continuation) -> bool:
+    """Whether a prompt that exceeds the context is cut on the left; a rendered one is refused."""
+    return isinstance(wanted, Continuation) or not wanted.settings.rendered
+
+
 @dataclass
 class Processes:
     """This process's place among those of one launch; `local_rank` counts within its host.
@@ -156,11 +161,14 @@ class SampleStore:
     """Append-only JSON lines of one checkpoint, a file for each process.
 
     Memory holds the place of each sample, not its text: the texts of a large set are gigabytes.
-    The argument `model` is the hash of checkpoint and engine, a part of every key.
+
+    Args:
+        model: the hash of checkpoint and engine, a part of every key.
+        context: the engine's, in tokens; a part of the key where it may cut the prompt.
     """
 
-    def __init__(self, folder: Path, model: str, rank: int = 0) -> None:
-        self.folder, self._model = Path(folder), model
+    def __init__(self, folder: Path, model: str, rank: int = 0, context: int | None = None) -> None:
+        self.folder, self._model, self._context = Path(folder), model, context
         self._path = self.folder / f"samples-{rank}.jsonl"
         self._places: dict[str, tuple[Path, int]] = {}  # file and byte of each key's line
         self._file: IO[bytes] | None = None
@@ -169,7 +177,10 @@ class SampleStore:
         """The sample's key: a hash of the model and of the whole request."""
         fields = asdict(wanted)
         del fields["place"]
-        text = json.dumps([self._model, type(wanted).__name__, fields], sort_keys=True)
+        known = [self._model, type(wanted).__name__, fields]
+        if may_be_cut(wanted):
+            known.append(self._context)
+        text = json.dumps(known, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def load(self) -> None:

@@ -109,6 +109,8 @@ def counting():
 class Scripted:
     """An engine that recites: `write(request)` is `(text, whether it was cut off)`."""
 
+    max_length = 4096
+
     def __init__(self, checkpoint, write, choose=None):
         from transformers import AutoTokenizer
 

@@ -152,10 +152,23 @@ def test_every_setting_that_decides_is_recorded():
     known = {field.name for field in fields(EvalArguments)}
     assert known - set(run.SETTINGS) == {
         "checkpoints", "output_dir", "report_dir", "title", "test_file", "transfer_file",
-        "data_root", "batch_size", "vllm_gpu_memory_utilization", "vllm_max_model_length",
-        "samples_dir", "fast_generation",
+        "data_root", "batch_size", "vllm_gpu_memory_utilization", "samples_dir",
+        "fast_generation",
     }  # fmt: skip
     assert set(run.SETTINGS) <= known
+
+
+def test_the_context_counts_where_it_may_cut_a_prompt():
+    """Few-shot prompts of official tasks are cut; a rendered one must fit."""
+    cut, whole = {"official": ["gsm8k"]}, {}
+    for more, counts in ((cut, True), (whole, False), (cut | {"backend": "hf"}, False)):
+        found = [
+            run.deciding_settings(
+                arguments(**{"backend": "vllm", "vllm_max_model_length": length} | more)
+            )
+            for length in (1024, 8192)
+        ]
+        assert (found[0] != found[1]) == counts
 
 
 def test_the_tasks_by_name():

@@ -66,6 +66,14 @@ def test_everything_that_decides_is_part_of_the_key(store, tmp_path):
     assert elsewhere.key(replace(REQUEST)) == keys[-3]
 
 
+def test_the_context_is_part_of_the_key_where_it_may_cut_the_prompt(tmp_path):
+    stores = [SampleStore(tmp_path, "model", context=length) for length in (1024, 8192)]
+    official = replace(REQUEST, settings=replace(SETTINGS, rendered=False))
+    for wanted, is_same in ((REQUEST, True), (official, False), (PAIR, False)):
+        one, other = (store.key(wanted) for store in stores)
+        assert (one == other) == is_same
+
+
 def test_a_sample_s_seed():
     """Its own numbers decide it; what else is asked, and the limits of its length, do not."""
     assert REQUEST.seed == Request("Mia has", Settings(9, seed=3), 1).seed
