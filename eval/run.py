@@ -176,9 +176,9 @@ def run_tasks(
     tasks: dict[str, dict[str, dict]] = {}
     rows: list[dict] = []
 
-    def evaluate(loaded: dict[str, Any], label: str) -> dict[str, Any]:
+    def evaluate(loaded: dict[str, Any], lm: CachedLM) -> dict[str, Any]:
         return lm_eval.evaluate(
-            CachedLM(engine, store, processes, f"{name} {label}", args.seed),
+            lm,
             {"tasks": loaded, "groups": {}, "group_map": {}},
             limit=args.limit,
             bootstrap_iters=1,  # switches standard errors on; those of means need no bootstrap
@@ -190,7 +190,8 @@ def run_tasks(
     how = {"greedy": (greedy, 1), "sampled": (greedy | sampling, args.num_samples)}
     if args.tasks:
         for mode in suite.MODES if args.num_samples else suite.MODES[:1]:
-            results = evaluate(suite.load_think_tasks(args.tasks, metadata, *how[mode]), mode)
+            lm = CachedLM(engine, store, processes, f"{name} {mode}", args.seed)
+            results = evaluate(suite.load_think_tasks(args.tasks, metadata, *how[mode]), lm)
             if not processes.is_main:
                 continue
             for task in args.tasks:
@@ -199,7 +200,8 @@ def run_tasks(
                 rows += found
     if args.official:
         loaded, stopped = suite.load_official_tasks(args.official, metadata)
-        results = evaluate(loaded, "official")
+        lm = CachedLM(engine, store, processes, f"{name} official", args.seed)
+        results = evaluate(loaded, lm)
         if not processes.is_main:
             return tasks, rows
         if stopped:
@@ -212,8 +214,16 @@ def run_tasks(
             samples = results["samples"][task]
             found = score.official_rows(task, benchmark, main, samples, args.final_number)
             measured = score.official_metrics(results["results"][task], found, main)
+            measured["num_cut_prompts"] = len(lm.cut[task])
             tasks.setdefault(benchmark, {})[f"official:{task}"] = measured
             rows += found
+        if any(lm.cut.values()):
+            counts = ", ".join(f"{task} {len(lm.cut[task]):,}" for task in loaded if lm.cut[task])
+            remedy = "raise vllm_max_model_length, or " if args.backend == "vllm" else ""
+            notice(
+                f"{name}: official prompts exceed the context of {engine.max_length:,} tokens and "
+                f"lack their beginning: {counts}; {remedy}leave out these tasks"
+            )
     return tasks, rows
 
 

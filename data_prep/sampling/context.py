@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from data_prep.sampling.store import Request
+from data_prep.sampling.store import Continuation, Request, may_be_cut
 from pipeline.errors import UserError
 
 
@@ -40,3 +40,20 @@ def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[in
     prompt_ids = tokenizer.encode(prompt.rstrip(), add_special_tokens=is_plain)
     whole = tokenizer.encode(prompt + continuation, add_special_tokens=is_plain)
     return prompt_ids, whole[len(prompt_ids) :]
+
+
+def is_cut(
+    wanted: Request | Continuation, tokenizer: Any, max_length: int, pair_length: int
+) -> bool:
+    """Whether a prompt is cut on the left.
+
+    Args:
+        max_length: the model's context, of a prompt and what is generated after it, in tokens.
+        pair_length: the longest prompt and continuation of which the log-likelihood reads all.
+    """
+    if not may_be_cut(wanted):
+        return False
+    if isinstance(wanted, Continuation):
+        prompt_ids, ids = encode_pair(tokenizer, wanted.prompt, wanted.continuation)
+        return len(prompt_ids) + len(ids) > pair_length
+    return len(tokenizer(wanted.prompt)["input_ids"]) > max_length - wanted.settings.max_new_tokens

@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from data_prep.sampling import SamplingArguments
-from data_prep.sampling.context import fit
+from data_prep.sampling.context import fit, is_cut
 from data_prep.sampling.generate import RowProcessor, generate
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.adapters import load_merged
@@ -207,16 +207,9 @@ class HfEngine:
     ) -> Iterator[tuple[int, tuple[float, bool]]]:
         """Yield `(index, (log-probability in nats, is it greedy))`, by the harness's own model."""
         from lm_eval.api.instance import Instance
-        from lm_eval.models.huggingface import HFLM
 
-        if self._harness_model is None:
-            self._harness_model = HFLM(
-                pretrained=self.model,
-                tokenizer=self.tokenizer,
-                batch_size=min(self._batch_size, LOGLIKELIHOOD_BATCH),
-                logits_cache=False,  # it mixes up requests that split one text in different places
-            )
-        most = self._harness_model.max_length
+        harness_model = self._load_harness_model()
+        most = harness_model.max_length
         for pair in pairs:
             ids = self.tokenizer.encode(pair.continuation, add_special_tokens=False)
             if len(ids) > most:
@@ -232,8 +225,28 @@ class HfEngine:
                 Instance("loglikelihood", {}, (pairs[i].prompt, pairs[i].continuation), i)
                 for i in batch
             ]
-            found = self._harness_model.loglikelihood(instances, disable_tqdm=True)
+            found = harness_model.loglikelihood(instances, disable_tqdm=True)
             yield from zip(batch, found, strict=True)
+
+    def _load_harness_model(self) -> Any:
+        """The harness's model around this one, made when it is first asked for."""
+        from lm_eval.models.huggingface import HFLM
+
+        if self._harness_model is None:
+            self._harness_model = HFLM(
+                pretrained=self.model,
+                tokenizer=self.tokenizer,
+                batch_size=min(self._batch_size, LOGLIKELIHOOD_BATCH),
+                logits_cache=False,  # it mixes up requests that split one text in different places
+            )
+        return self._harness_model
+
+    def is_cut(self, wanted: Request | Continuation) -> bool:
+        """Whether the prompt is cut on the left to fit the context."""
+        is_pair = isinstance(wanted, Continuation)
+        # The harness reads one token more: the last one of a continuation is no input.
+        pair_length = self._load_harness_model().max_length + 1 if is_pair else 0
+        return is_cut(wanted, self.tokenizer, self.max_length, pair_length)
 
     def close(self) -> None:
         """Free the model's memory."""

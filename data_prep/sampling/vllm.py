@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from data_prep.sampling import NO_VLLM, SamplingArguments
-from data_prep.sampling.context import encode_pair, fit
+from data_prep.sampling.context import encode_pair, fit, is_cut
 from data_prep.sampling.hf import cut_at, eos_token_ids, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.checkpoints import base_and_adapter, load_tokenizer, read_json, tokenizer_path
@@ -222,6 +222,10 @@ class VllmEngine:
                 if found[token].logprob < max(one.logprob for one in found.values()):
                     is_greedy = False
             yield index, (total, is_greedy)
+
+    def is_cut(self, wanted: Request | Continuation) -> bool:
+        """Whether the prompt is cut on the left to fit the context."""
+        return is_cut(wanted, self.tokenizer, self.max_length, self.max_length - 1)
 
     def _run(self, asked: Sequence[tuple[list[int], Any]]) -> Iterator[tuple[int, Any]]:
         """Yield `(index, vLLM's output)` of each (prompt ids, sampling), as they finish."""

@@ -4,7 +4,7 @@ All processes see the same requests, each generates its share of those that are 
 main process alone hands the samples on. To the harness there is one process.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import nullcontext
 from typing import Any
 
@@ -45,7 +45,11 @@ def place_of(request: Instance) -> str:
 
 
 class CachedLM(LM):
-    """Serves the harness from a `SampleStore`; `label` is shown at the progress bar."""
+    """Serves the harness from a `SampleStore`; `label` is shown at the progress bar.
+
+    In the main process `cut` has the numbers of the rows whose prompts are cut on the left, by
+    task.
+    """
 
     def __init__(
         self, engine: Any, store: SampleStore, processes: Processes, label: str, seed: int
@@ -53,6 +57,7 @@ class CachedLM(LM):
         super().__init__()
         self._engine, self._store, self._processes = engine, store, processes
         self._label, self._seed = label, seed
+        self.cut: dict[str, set[int]] = defaultdict(set)
 
     def generate_until(self, requests: list[Instance]) -> list[Completion]:
         """One completion per request; equal requests are samples 0, 1, 2, … of their prompt."""
@@ -64,18 +69,22 @@ class CachedLM(LM):
             number = seen[prompt, settings]
             wanted.append(Request(prompt, settings, number, place_of(request)))
             seen[prompt, settings] += 1
-        return self._serve(wanted, Completion("", 0, False))
+        return self._serve(requests, wanted, Completion("", 0, False))
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Log-probability in nats of each request's continuation, and whether it is greedy."""
         wanted = [Continuation(*request.args, place_of(request)) for request in requests]
-        return self._serve(wanted, (0.0, False))
+        return self._serve(requests, wanted, (0.0, False))
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         raise NotImplementedError("no task of ours asks for rolling log-likelihoods")
 
-    def _serve(self, wanted: list, nothing: Any) -> list:
+    def _serve(self, requests: list[Instance], wanted: list, nothing: Any) -> list:
         """The samples, those that are missing generated first; `nothing` outside of main."""
+        if self._processes.is_main:
+            for request, one in zip(requests, wanted, strict=True):
+                if self._engine.is_cut(one):
+                    self.cut[str(request.task_name)].add(request.doc_id)
         fill(
             self._store,
             wanted,

@@ -49,7 +49,16 @@ SCORES: Any = {
     "settings": {str: object},
     "num_problems": int,
     "num_completions": int,
-    "tasks": {str: {str: {"main": str, "num_problems": int, "metrics": {str: {str: object}}}}},
+    "tasks": {
+        str: {
+            str: {
+                "main": str,
+                "num_problems": int,
+                "num_cut_prompts?": int,  # official ones, cut on the left to fit the context
+                "metrics": {str: {str: object}},
+            }
+        }
+    },
 }
 OPTIONS = tuple(enumerate("ABCD", 1))
 

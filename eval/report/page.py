@@ -296,6 +296,11 @@ def warnings(report: dict[str, Any]) -> list[str]:
             f"`limit`: only the first {num_first:,} problems of each task were scored; published "
             "figures are of all of them."
         )
+    if places := _cut_prompts(report):
+        found.append(
+            "Official prompts exceeded the model's context and lost their beginning, so the score "
+            f"is not the benchmark's: {places}."
+        )
     if places := _places_above(MAX_UNREAD, unread, report, official=True):
         found.append(
             "An official parser misses correct answers, so its score says less about the model "
@@ -331,17 +336,37 @@ def _places_above(most: float, shares: dict, report: dict, official: bool) -> st
 
     The last checkpoint comes first, as it is the result.
     """
-    places = [
-        f"{name} {task} {mode} {100 * by_name[name]:.0f} %"
-        for name in reversed(report["scores"])
-        if not is_untrained(report, name)
-        for task, modes in shares.items()
-        for mode, by_name in modes.items()
-        if by_name[name] > most and is_official(mode) == official
-    ]
+    return _name_few(
+        [
+            f"{name} {task} {mode} {100 * by_name[name]:.0f} %"
+            for name in reversed(report["scores"])
+            if not is_untrained(report, name)
+            for task, modes in shares.items()
+            for mode, by_name in modes.items()
+            if by_name[name] > most and is_official(mode) == official
+        ]
+    )
+
+
+def _cut_prompts(report: dict) -> str:
+    """Where prompts were cut: "grpo gsm8k official:gsm8k 12 of 1,319, …"; empty if nowhere."""
+    return _name_few(
+        [
+            f"{name} {task} {mode} {num:,} of {one['num_problems']:,}"
+            for name in reversed(report["scores"])
+            if not is_untrained(report, name)
+            for task, modes in report["scores"][name].items()
+            for mode, one in modes.items()
+            if (num := one.get("num_cut_prompts", 0))
+        ]
+    )
+
+
+def _name_few(places: list[str]) -> str:
+    """The first places, and how many more there are."""
     num_more = len(places) - MAX_NAMED
     if num_more > 0:
-        places[MAX_NAMED:] = [f"{num_more} more"]
+        places = [*places[:MAX_NAMED], f"{num_more} more"]
     return ", ".join(places)
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+from data_prep.sampling.context import is_cut
 from data_prep.sampling.store import Completion
 from eval import run
 from pipeline.prompts import build_prompt, form_of
@@ -109,7 +110,7 @@ def counting():
 class Scripted:
     """An engine that recites: `write(request)` is `(text, whether it was cut off)`."""
 
-    max_length = 4096
+    max_length = 4096  # tokens
 
     def __init__(self, checkpoint, write, choose=None):
         from transformers import AutoTokenizer
@@ -127,6 +128,9 @@ class Scripted:
         for index, pair in reversed(list(enumerate(pairs))):
             self.asked.append(pair)
             yield index, (-1.0 if self._choose(pair) else -9.0, False)
+
+    def is_cut(self, wanted):
+        return is_cut(wanted, self.tokenizer, self.max_length, self.max_length)
 
     def close(self):
         pass

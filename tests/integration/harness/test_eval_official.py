@@ -251,3 +251,24 @@ def test_the_options_of_gpqa_are_those_that_were_shown(folder):
         )
     golds = {(row["id"], *row["gold"]) for row in official}
     assert len(golds) == 3, "both tasks show the options in one order"
+
+
+def test_cut_prompts_are_counted_and_told(tmp_path, tiny_model_dir, capsys):
+    """Also where all completions are stored: the count is of the prompts."""
+    write_official(tmp_path / "data")
+    settings = {"tasks": ["gsm8k"], "official": ["gsm8k", "arc_challenge"], "limit": 3}
+    scripted = engine(tiny_model_dir, True)
+    scripted.max_length = 700
+    for final_number in (False, True):  # scored again
+        with recite(**{tiny_model_dir.name: scripted}):
+            done = evaluate(
+                tmp_path, f"base={tiny_model_dir}", data_root=tmp_path / "data",
+                final_number=final_number, **settings,
+            )  # fmt: skip
+        tasks = read_scores(done)["tasks"]
+        found = [
+            tasks[task][f"official:{task}"]["num_cut_prompts"] for task in settings["official"]
+        ]
+        assert found == [3, 3] and "num_cut_prompts" not in tasks["gsm8k"]["greedy"]
+        err = capsys.readouterr().err
+        assert err.count("lack their beginning: gsm8k 3, arc_challenge 3") == 1

@@ -6,6 +6,7 @@ import re
 import shutil
 from copy import deepcopy
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
@@ -241,6 +242,23 @@ def check_loglikelihoods(engine, expected):
 
 def test_log_likelihoods_are_the_harness_s(engine, tiny_model_dir):
     check_loglikelihoods(engine, score_pairs(tiny_model_dir))
+
+
+def test_which_prompts_are_cut(engine, seen):
+    """As `seen`; of a pair the harness's model does not read the last token."""
+    official = replace(GREEDY, rendered=False)
+    num = len(engine.tokenizer(PROMPT)["input_ids"])
+    for length, expected in ((num + 16, False), (num + 15, True)):
+        request = Request(PROMPT, official)
+        with mock.patch.object(engine, "max_length", length):
+            assert engine.is_cut(request) == expected
+            answers(engine, [request])
+            assert (len(seen[-1]) < num) == expected
+            assert not engine.is_cut(Request(PROMPT, GREEDY))
+    whole = len(engine.tokenizer(PROMPT + " Monday")["input_ids"])
+    for length, expected in ((whole - 1, False), (whole - 2, True)):
+        with mock.patch.object(engine._load_harness_model(), "_max_length", length):
+            assert engine.is_cut(Continuation(PROMPT, " Monday")) == expected
 
 
 def test_a_continuation_that_is_too_long(engine):

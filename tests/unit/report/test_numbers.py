@@ -143,6 +143,14 @@ def test_the_first_problems_alone_are_no_benchmark(tmp_path):
     assert found.startswith("`limit`: only the first 100 problems")
 
 
+def test_prompts_that_were_cut_are_told(tmp_path):
+    report = summarise(tmp_path, {"sft": OFFICIAL_RIGHT, "grpo": official(["right"] * 100)})
+    assert page.warnings(report) == []
+    report["scores"]["grpo"]["gsm8k"]["official:gsm8k"]["num_cut_prompts"] = 12
+    (found,) = page.warnings(report)
+    assert found.endswith("grpo gsm8k official:gsm8k 12 of 100.")
+
+
 def test_the_harness_limit_is_as_said():
     text = (Path(score.__file__).parent / "cached_lm.py").read_text()
     assert f"\nHARNESS_MAX_NEW_TOKENS = {page.HARNESS_LIMIT} " in text
