@@ -6,6 +6,7 @@ chat template wrote them. Each completion keeps its token count and whether it w
 Log-likelihoods are the harness's own.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -100,6 +101,46 @@ class SeededSampler(RowProcessor):
         self._uniform = self._uniform[rows.cpu()]
 
 
+def not_finite(checkpoint: str, dtype: str) -> str:
+    """The line of a model whose logits or log-likelihoods are no numbers."""
+    return (
+        f"{checkpoint} computes NaN or infinity with dtype: {dtype}; use dtype: bfloat16 or "
+        "float32, or check the weights"
+    )
+
+
+class FiniteCheck(RowProcessor):
+    """Refuses logits that are NaN or infinite: the token drawn from them would look like an answer.
+
+    The greatest logit is NaN or infinite if any is, -inf apart, which may stand for a token that a
+    model leaves out. It stays on the device: only the first token and `check` wait for it.
+
+    Args:
+        fault: the line of the error.
+    """
+
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
+        self._greatest: torch.Tensor | None = None
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The scores (B, V) as they are."""
+        greatest = scores.max()
+        if self._greatest is None:
+            self._greatest = greatest
+            self.check()
+        self._greatest = torch.maximum(self._greatest, greatest)
+        return scores
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """It knows of no rows."""
+
+    def check(self) -> None:
+        """Raise `UserError` where a logit so far was not finite."""
+        if self._greatest is not None and not self._greatest.isfinite():
+            raise UserError(self._fault)
+
+
 def build_sampler(
     temperature: float, top_p: float, seeds: Sequence[int], prompt_length: int, max_new_tokens: int
 ) -> transformers.LogitsProcessorList:
@@ -127,6 +168,7 @@ class HfEngine:
         )
         self.model = model.to(choose_device(device_index)).eval()
         self._batch_size, self._is_fast = args.batch_size, args.fast_generation
+        self._fault = f"{key}: {not_finite(checkpoint, args.dtype)}"
         self._harness_model: Any = None
         # Recurrent models have no limit of their own, and some configurations name none.
         config = model.config.get_text_config()
@@ -175,6 +217,8 @@ class HfEngine:
         sampler = build_sampler(
             settings.temperature, settings.top_p, seeds, prompt_length, settings.max_new_tokens
         )
+        finite = FiniteCheck(self._fault)
+        sampler.insert(0, finite)
         end_ids, stops = split_stops(settings.until, self.tokenizer)
         end_ids |= self._eos_ids
         stopping = {"stop_strings": stops, "tokenizer": self.tokenizer} if stops else {}
@@ -187,6 +231,7 @@ class HfEngine:
             eos_token_id=sorted(end_ids),
             **stopping,
         )  # (B, P + C)
+        finite.check()
         rows = sequences[:, prompt_length:].tolist()
         return [self._read(row, end_ids, stops) for row in rows]
 
@@ -226,6 +271,8 @@ class HfEngine:
                 for i in batch
             ]
             found = harness_model.loglikelihood(instances, disable_tqdm=True)
+            if not all(math.isfinite(total) for total, _ in found):
+                raise UserError(self._fault)
             yield from zip(batch, found, strict=True)
 
     def _load_harness_model(self) -> Any:

@@ -6,6 +6,7 @@ finishes, with its token count. Only the end-of-sequence ids of the checkpoint's
 are used.
 """
 
+import math
 import os
 import sys
 import tempfile
@@ -18,7 +19,7 @@ import torch
 
 from data_prep.sampling import NO_VLLM, SamplingArguments
 from data_prep.sampling.context import encode_pair, fit, is_cut
-from data_prep.sampling.hf import cut_at, eos_token_ids, split_stops
+from data_prep.sampling.hf import cut_at, eos_token_ids, not_finite, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.checkpoints import base_and_adapter, load_tokenizer, read_json, tokenizer_path
 from pipeline.console import VLLM_ENVIRONMENT, UnfailingFile
@@ -118,6 +119,7 @@ class VllmEngine:
             with held_stderr() if is_cpu else nullcontext():
                 self._start(checkpoint, args, is_cpu)
             torch.set_num_threads = set_num_threads  # on a CPU, vLLM leaves a stub in its place
+        self._fault = f"backend: vllm: {not_finite(checkpoint, args.dtype)}"
         model_config = self._engine.model_config
         self.max_length: int = model_config.max_model_len  # tokens
         configured = model_config.try_get_generation_config().get("eos_token_id")
@@ -221,6 +223,8 @@ class VllmEngine:
                 total += found[token].logprob
                 if found[token].logprob < max(one.logprob for one in found.values()):
                     is_greedy = False
+            if not math.isfinite(total):
+                raise UserError(self._fault)
             yield index, (total, is_greedy)
 
     def is_cut(self, wanted: Request | Continuation) -> bool:

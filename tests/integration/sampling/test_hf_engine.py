@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM
 
 from data_prep.sampling import SamplingArguments
-from data_prep.sampling.hf import HfEngine, cut_at
+from data_prep.sampling.hf import FiniteCheck, HfEngine, cut_at
 from data_prep.sampling.store import Continuation, Request, Settings
 from pipeline.errors import UserError
 
@@ -195,6 +195,33 @@ def test_ends_of_what_is_generated(engine, monkeypatch, written, until, text, cu
         end = written.find("<|im_end|>")
         counted = written if end < 0 else written[: end + len("<|im_end|>")]
         assert found.num_tokens == len(engine.tokenizer(counted)["input_ids"])
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_is_no_answer(tiny_model_dir, is_fast, value):
+    """Of broken weights argmax is a token, and the sampler draws one."""
+    args = SamplingArguments(dtype="float32", fast_generation=is_fast)
+    broken = HfEngine(str(tiny_model_dir), "checkpoints", args)
+    broken.model.get_output_embeddings().weight.data[7] = value
+    line = f"^checkpoints: {re.escape(str(tiny_model_dir))} computes NaN or infinity with dtype: fl"
+    for settings in (GREEDY, SAMPLED):
+        with pytest.raises(UserError, match=line):
+            answers(broken, [Request(PROMPT, settings)])
+    with pytest.raises(UserError, match=line):
+        list(broken.loglikelihood([Continuation(PROMPT, " Monday")]))
+
+
+def test_a_later_token_may_be_no_number_too():
+    scores = [torch.tensor([[1.0, -torch.inf], [0.0, 2.0]]) for _ in range(3)]
+    finite = FiniteCheck("it")
+    for one in scores:
+        assert finite(torch.zeros(2, 1), one) is one
+    finite.check()
+    finite(torch.zeros(2, 1), torch.tensor([[0.0, torch.nan]]))
+    finite(torch.zeros(2, 1), scores[0])
+    with pytest.raises(UserError, match=r"^it$"):
+        finite.check()
 
 
 def test_stop_strings_end_the_generation(engine):
