@@ -7,8 +7,9 @@ For each checkpoint lm-evaluation-harness runs the think-aware tasks of `eval/ta
 greedy completion for each problem and with k samples, then the official tasks. A folder
 `<output_dir>/<name>/` gets `scores.json` and `completions.parquet`, and every finished sample in
 `samples/`: an evaluation that was killed resumes where it stopped. Results of a checkpoint are kept
-while its files, data, settings and the grader are unchanged. `manifest.json` comes last. The report
-is made of these files.
+while its files, data, settings and the grader are unchanged. Results of other settings, problems or
+weights are kept in `<output_dir>.1/` and so on. `manifest.json` comes last. The report is made of
+these files.
 
 The harness's own command line differs: here the prompt is the training prompt to the token, the
 verdict is the reward's, and the sampling defaults that a model ships are not used.
@@ -28,6 +29,7 @@ from data_prep.sampling.store import Processes, SampleStore
 from data_prep.schema import grader_files, read_problems
 from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
+from eval.harness.superseded import RESULTS, check_model, difference, keep
 from pipeline import json_files, manifest
 from pipeline.checkpoints import tokenizer_path
 from pipeline.console import notice, quiet_evaluation, quiet_harness
@@ -41,7 +43,6 @@ from pipeline.stages import ROOT, STAGES
 # A change in these changes scores: old results are stale, the stored completions are not.
 SCORING_CODE = [ROOT / name for name in STAGES["eval"].code]
 SCORING_LIBRARIES = ("lm-eval", "math-verify")
-RESULTS = ("scores.json", "completions.parquet")  # of each checkpoint
 SETTINGS = (
     "tasks",
     "official",
@@ -70,12 +71,15 @@ def main() -> None:
             check_output(args.samples_dir, "samples_dir")
             claim(args.samples_dir)
     checkpoints = split_checkpoints(args.checkpoints)
-    evaluated, prints = [], {}
+    evaluated, prints, is_kept, superseded = [], {}, {}, {}
     for name, path in checkpoints.items():
-        folder = Path(args.output_dir) / name
-        prints[name], is_kept = processes.ask_main(partial(look_up, path, folder, args))
-        if not is_kept:
-            evaluate_checkpoint(name, path, args, folder, prints[name], processes)
+        prints[name], is_kept[name], why = processes.ask_main(partial(look_up, name, path, args))
+        if why:
+            superseded[name] = why
+    for name, path in checkpoints.items():
+        if not is_kept[name]:
+            evaluate_checkpoint(name, path, args, prints[name], superseded, processes)
+            superseded.pop(name, None)
             evaluated.append(name)
         elif processes.is_main:
             sys.stdout.write(f"{name}: already evaluated with the same inputs, kept\n")
@@ -110,23 +114,37 @@ def check_settings(settings: Settings) -> None:
     check_inputs(*build(settings, EvalArguments))
 
 
-def look_up(path: str, folder: Path, args: EvalArguments) -> tuple[dict[str, Any], bool]:
-    """A checkpoint's fingerprint, and whether its folder holds the results of just that."""
-    found = fingerprint(path, args)
-    return found, is_current(folder, found)
+def look_up(name: str, path: str, args: EvalArguments) -> tuple[dict[str, Any], bool, str]:
+    """What a checkpoint's results depend on, and what its folder holds.
+
+    Returns:
+        The fingerprint, whether the folder holds the results of just that, and in what results of
+        another evaluation that it holds differ ("": in nothing, or there are none).
+    """
+    folder, found = Path(args.output_dir) / name, fingerprint(path, args)
+    try:
+        old = read_scores(folder)
+    except (FileNotFoundError, ValueError):  # damaged: the samples are there, scoring is cheap
+        return found, False, ""
+    check_model(name, path, old, found)
+    return found, is_current(folder, found), difference(old["fingerprint"], found)
 
 
 def evaluate_checkpoint(
     name: str,
     path: str,
     args: EvalArguments,
-    folder: Path,
     prints: dict[str, Any],
+    superseded: dict[str, str],
     processes: Processes,
 ) -> None:
-    """Run all tasks on one checkpoint; write `completions.parquet`, then `scores.json`."""
+    """Run all tasks on one checkpoint; write `completions.parquet`, then `scores.json`.
+
+    `superseded`: checkpoints whose earlier results are to be kept, this one's or later ones', and
+    why.
+    """
     quiet_evaluation()
-    started = time.time()
+    started, folder = time.time(), Path(args.output_dir) / name
     engine = load_engine(path, "checkpoints", args, processes.local_rank)
     model = f"{prints['checkpoint']} {prints['engine']}"
     samples = Path(args.samples_dir or folder / "samples")
@@ -139,6 +157,7 @@ def evaluate_checkpoint(
     if not processes.is_main:
         return
     # Now, and not before: a mistake that shows on the way costs no earlier result.
+    keep(args.output_dir, superseded)
     for old in (folder.parent / manifest.NAME, folder / "scores.json"):
         old.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)

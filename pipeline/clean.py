@@ -23,6 +23,7 @@ MARKS = (
     "audit.json",
     "table.json",
     "*.parquet",
+    "*/completions.parquet",  # results of an evaluation, of earlier settings or unfinished
     "*/rows.arrow",
     "*/merged.json",  # the merged copy of an adapter that a stage has started from
     "*.partial/config.json",  # one that a kill has left half written
@@ -32,8 +33,8 @@ MARKS = (
 def find(run: str) -> list[Path]:
     """The folders in a run that stages and tools have written, and the locks beside them.
 
-    `sft.1` is a superseded run of SFT, `sft.next` one that has not finished, `data.tokens` what SFT
-    has tokenized.
+    `sft.1` is a superseded run of SFT, `eval.1` earlier results, `sft.next` a run that has not
+    finished, `data.tokens` what SFT has tokenized.
 
     Raises:
         UserError: the folder may hold other files too, as a home folder does.

@@ -45,6 +45,7 @@ COLUMNS = {
 }
 # Of a checkpoint's `scores.json`.
 SCORES: Any = {
+    "checkpoint?": str,
     "fingerprint": {"checkpoint": str, "engine": str, "data": ({str: str}, None), "code": str},
     "settings": {str: object},
     "num_problems": int,

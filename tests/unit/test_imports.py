@@ -63,6 +63,7 @@ HOMES = {
         {
             "stages/removal.py": "gives what a run cannot use a name of its own",
             "stages/run_folder.py": "puts a whole run's folder in place",
+            "eval/harness/superseded.py": "puts the folder of earlier results in place",
             "stages/sft_rows.py": "puts a folder of token ids in place",
             "stages/trainer/resume.py": "renames the state of abandoned checkpoints",
             "pipeline/template.py": "puts a base model's folder in place",

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -74,6 +75,30 @@ def test_only_what_changed_is_evaluated(folder, tiny_model_dir, capsys):
     evaluate(folder, f"sft={tiny_model_dir}")
     assert read_evaluated(folder / "eval") == []
     assert "sft: already evaluated with the same inputs, kept" in capsys.readouterr().out
+
+
+def test_results_of_other_settings_are_kept(folder, tiny_model_dir, capsys):
+    engine, checkpoint = Scripted(tiny_model_dir, lambda _: ("", False)), f"base={tiny_model_dir}"
+    with recite(**{tiny_model_dir.name: engine}):
+        base = evaluate(folder, checkpoint)
+        before = [read_scores(base), read_rows(base)]
+        evaluate(folder, checkpoint)
+        with (
+            pytest.raises(RuntimeError),
+            mock.patch("eval.run.run_tasks", side_effect=RuntimeError),
+        ):
+            evaluate(folder, checkpoint, temperature=0.5)
+        assert not (folder / "eval.1").exists()
+        evaluate(folder, checkpoint, temperature=0.5)
+        out = capsys.readouterr().out
+        assert f"are kept in {folder}/eval.1/ (temperature: 1.0, not 0.5)\n" in out
+        kept = folder / "eval.1/base"
+        assert [read_scores(kept), read_rows(kept)] == before
+        assert read_scores(base)["settings"]["temperature"] == 0.5
+        manifest = json.loads((folder / "eval.1/manifest.json").read_text())
+        assert manifest["config"]["temperature"] == 1.0
+        evaluate(folder, checkpoint, temperature=0.5, num_samples=3)
+    assert not (folder / "eval.2").exists()
 
 
 def test_one_question_twice(folder, tiny_model_dir):
