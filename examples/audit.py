@@ -9,9 +9,8 @@ into one that many scripts have. A whole recipe: `sft-grpo-math audit --recipe t
 import re
 import sys
 
-from transformers import AutoTokenizer
-
 from eval.audit.cases import TRICKS, gold_completion, trick_completions, wrong_answers
+from pipeline.checkpoints import load_tokenizer
 
 MODEL = sys.argv[1] if len(sys.argv) > 1 else "Qwen/Qwen2.5-0.5B-Instruct"
 golds = [[str(n * n)] for n in range(3, 40)]
@@ -21,7 +20,7 @@ def my_reward(text, gold):  # the last number that the text has
     return float((re.findall(r"-?\d+", text) or [""])[-1] == gold)
 
 
-tokenizer = AutoTokenizer.from_pretrained(MODEL)
+tokenizer = load_tokenizer(MODEL, "MODEL")
 messages = [{"role": "user", "content": "What is it?"}]
 prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 

@@ -14,7 +14,8 @@ from zipfile import BadZipFile, ZipFile
 
 from safetensors import SafetensorError, safe_open
 
-from pipeline import json_files, manifest, named_models, weights
+from pipeline import json_files, manifest, named_models, tokenizer_file, weights
+from pipeline.console import say
 from pipeline.errors import UserError, run_cli
 from pipeline.memory import memory_fault
 from pipeline.stages import TRAINED
@@ -264,6 +265,21 @@ def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
         raise UserError(f"{key}: {checkpoint}: {fault}; {remedy}") from error
 
 
+def open_tokenizer(checkpoint: str, key: str, **kwargs: Any) -> tuple[Any, str]:
+    """Load a tokenizer, which reads text as its `tokenizer.json` does.
+
+    Returns:
+        The tokenizer, and what `AutoTokenizer` does instead, "" where it does the same.
+    """
+    from transformers import AutoTokenizer
+
+    kwargs.setdefault("trust_remote_code", False)  # else transformers asks on the terminal
+    path = tokenizer_path(checkpoint)
+    with loading("tokenizer", checkpoint, key):
+        tokenizer = AutoTokenizer.from_pretrained(path, **kwargs)
+        return tokenizer_file.as_written(tokenizer, path, key, **kwargs)
+
+
 def load_tokenizer(
     checkpoint: str, key: str, needs: tuple[str, ...] = ("chat_template",), **kwargs: Any
 ) -> Any:
@@ -273,11 +289,9 @@ def load_tokenizer(
         key: the YAML key that names the checkpoint, for messages.
         needs: attributes that it must have, such as `eos_token`.
     """
-    from transformers import AutoTokenizer
-
-    kwargs.setdefault("trust_remote_code", False)  # else transformers asks on the terminal
-    with loading("tokenizer", checkpoint, key):
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint), **kwargs)
+    tokenizer, difference = open_tokenizer(checkpoint, key, **kwargs)
+    if difference:
+        say(f"{key}: {checkpoint}: {difference}; {tokenizer_file.NAME} is used")
     for need in needs:
         if not getattr(tokenizer, need):
             remedy = "use an instruct checkpoint, or save one with its tokenizer"

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from peft import PeftModel
-from transformers import GenerationConfig, Trainer
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Trainer
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_callback import ExportableState
 
 from pipeline import card, generation
+from pipeline.checkpoints import open_tokenizer
 from pipeline.console import say
 from pipeline.errors import UserError, disk_fault
 from pipeline.memory import memory_fault
@@ -108,9 +109,27 @@ def try_parts(trainer: Trainer) -> str | None:
                 return disk_fault(error) or (
                     f"{what} cannot be saved ({reason}); repair it: nothing was trained yet"
                 )
+        say_who_differs(trainer, folder)
         return None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def say_who_differs(trainer: Trainer, folder: Path) -> None:
+    """Say one line where other programs would split text otherwise than the stages do.
+
+    `AutoTokenizer` takes a class by the model's type alone for some types, such as qwen2, whatever
+    the saved files say.
+    """
+    tokenizer = trainer.processing_class
+    if type(tokenizer) is not PreTrainedTokenizerFast:
+        return
+    difference = open_tokenizer(str(folder), "output_dir")[1]
+    if difference:
+        say(
+            f"{trainer.args.output_dir}: {difference} for this type of model; in programs of your "
+            "own load PreTrainedTokenizerFast"
+        )
 
 
 def parts(trainer: Trainer, folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -21,7 +21,7 @@ from data_prep.sampling import NO_VLLM, SamplingArguments
 from data_prep.sampling.context import encode_pair, fit, is_cut
 from data_prep.sampling.hf import cut_at, eos_token_ids, not_finite, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
-from pipeline.checkpoints import base_and_adapter, load_tokenizer, read_json, tokenizer_path
+from pipeline.checkpoints import base_and_adapter, open_tokenizer, read_json, tokenizer_path
 from pipeline.console import VLLM_ENVIRONMENT, UnfailingFile
 from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.memory import memory_fault
@@ -101,7 +101,12 @@ class VllmEngine:
     """One checkpoint in vLLM, on one device; several processes have one each."""
 
     def __init__(self, checkpoint: str, args: SamplingArguments, device_index: int) -> None:
-        self.tokenizer = load_tokenizer(checkpoint, "backend", needs=())
+        self.tokenizer, difference = open_tokenizer(checkpoint, "backend")
+        self._tokenizer_path, self._folder = tokenizer_path(checkpoint), None
+        if difference:  # vLLM looks for stop strings with a tokenizer that it loads itself
+            self._folder = tempfile.TemporaryDirectory(prefix="tokenizer-")  # as long as this lives
+            self._tokenizer_path = self._folder.name
+            self.tokenizer.save_pretrained(self._tokenizer_path)
         with own_environment(device_index):
             with held_stderr():
                 try:
@@ -142,7 +147,7 @@ class VllmEngine:
         try:
             self._engine = LLM(
                 base,
-                tokenizer=tokenizer_path(checkpoint),
+                tokenizer=self._tokenizer_path,
                 tokenizer_mode="hf",
                 generation_config="vllm",  # vLLM's own defaults, not the checkpoint's
                 dtype=args.dtype,

@@ -8,8 +8,8 @@ from pipeline.checkpoints import (
     check_embedding,
     check_vocabulary,
     load_template,
-    load_tokenizer,
     num_tokens_of,
+    open_tokenizer,
     read_json,
     tokenizer_path,
 )
@@ -37,10 +37,10 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
     try:
         if Path(name).is_dir():
             check_vocabulary(Path(tokenizer_path(name)), TOPIC)
-        tokenizer = load_tokenizer(name, "tokenizer", needs=(), local_files_only=True)
+        tokenizer, difference = open_tokenizer(name, "tokenizer", local_files_only=True)
         if template := getattr(recipe.settings.get("sft"), "chat_template_path", None):
             tokenizer.chat_template = load_template(template)
-        return tokenizer, []
+        return tokenizer, [check_file(name, difference)]
     except UserError as error:
         if any(Path(name).glob("tokenizer*")):
             return None, [inputs.from_error(TOPIC, error)]
@@ -92,6 +92,14 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
 def render(tokenizer: Any, messages: list[dict], start: bool = True) -> str:
     """Messages as text; `start` opens the assistant's turn."""
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=start)
+
+
+def check_file(name: str, difference: str) -> Finding:
+    """Find a tokenizer that other programs would load otherwise; `difference`: in what."""
+    if not difference:
+        return Finding(OK, TOPIC, "text is split as tokenizer.json says")
+    remedy = "load it with PreTrainedTokenizerFast in other programs; the stages do"
+    return Finding(WARNING, TOPIC, f"{name}: {difference}", remedy)
 
 
 def check_pad(tokenizer: Any) -> Finding:

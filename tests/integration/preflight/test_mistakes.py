@@ -126,6 +126,10 @@ def doubled_bos(planted):
     planted.change_template("{% for", "<|endoftext|><|endoftext|>{% for")
 
 
+def other_split(planted):
+    planted.change_json("tokenizer.json", normalizer={"type": "Lowercase"})
+
+
 def finished_sft_without_template(planted):
     no_template(planted)
     planted.set("sft", model_name_or_path="someone/some-model", output_dir="{run}/sft")
@@ -200,6 +204,7 @@ MISTAKES = {
     "warning tokenizer: pad_token is eos_token":
         lambda planted: planted.change_json("tokenizer_config.json", pad_token="<|im_end|>"),
     "error tokenizer: drops <think>": think_is_special,
+    "warning tokenizer: (Qwen2Tokenizer) splits text otherwise than": other_split,
     "error tokenizer: embedding has 200 rows":
         lambda planted: planted.change_json("config.json", vocab_size=200),
     "error template: generation_config.json":
