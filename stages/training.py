@@ -36,6 +36,7 @@ from pipeline.memory import memory_fault
 from stages import adapters, removal, run_folder, trial
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.checks.common import TRACKERS
+from stages.checks.precision import TOO_SMALL
 from stages.launch import FSDP, asked_engine, check_started
 from stages.out_of_memory import out_of_memory
 
@@ -270,6 +271,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     """Train with one progress bar, from `checkpoint` or the recipe's `resume_from_checkpoint`."""
     let_torch_load_onto_cpu_0()
     adapters.check_adapted(trainer.model)
+    check_trained_dtype(trainer)
     args, limit = trainer.args, trainer.args.save_total_limit
     progress = add_callbacks(trainer, name)
     args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
@@ -297,6 +299,15 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     args.save_total_limit = limit
     if args.should_save:  # a kill may have come before the last one was
         run_folder.rotate(Path(args.output_dir), limit)
+
+
+def check_trained_dtype(trainer: Trainer) -> None:
+    """Refuse float16 weights that are trained themselves, whatever the files and the recipe say."""
+    if trainer.is_deepspeed_enabled:  # it updates float32 copies
+        return
+    for name, weight in trainer.model.named_parameters():
+        if weight.requires_grad and weight.dtype == torch.float16:
+            raise UserError(f"dtype: {name} is trained in float16: {TOO_SMALL}")
 
 
 def checkpoint_bytes(model: torch.nn.Module, weights_only: bool = False) -> int:

@@ -41,6 +41,7 @@ from stages.checks.mappings import check_mappings
 from stages.checks.optimizer import check_optimizer, check_schedule
 from stages.checks.packing import check_packed_model, check_packing
 from stages.checks.positions import check_positions
+from stages.checks.precision import check_dtype, check_model_dtype
 from stages.checks.rewards import check_rewards
 from stages.checks.switches import check_switches
 from stages.checks.vllm import check_vllm, check_vllm_keys
@@ -59,6 +60,7 @@ def check_sft(settings: Settings) -> None:
     if template and not Path(template).is_file():
         check_checkpoint(template, "chat_template_path")
     check_positions(settings)
+    check_model_dtype(settings)
     check_tied(settings)
 
 
@@ -77,6 +79,7 @@ def check_sft_keys(settings: Settings) -> None:
     check_schedule(settings)
     check_mappings(settings)
     check_rounding(settings)
+    check_dtype(settings)
     check_lora(settings)
 
 
@@ -90,6 +93,7 @@ def check_grpo(settings: Settings) -> None:
     check_held_out(settings)
     check_checkpoint(settings.model_name_or_path, "model_name_or_path")
     check_positions(settings)
+    check_model_dtype(settings)
     check_tied(settings)
     check_vllm(settings)
 
@@ -112,6 +116,7 @@ def check_grpo_values(settings: Settings) -> None:
     check_device(settings)
     check_loss(settings)
     check_rounding(settings)
+    check_dtype(settings)
     check_lora(settings)
     check_resume(settings)
     check_curriculum(settings)

@@ -252,7 +252,8 @@ def check_rounding(settings: Settings) -> None:
     key = "stochastic_rounding"
     if not settings.stochastic_rounding:
         return
-    if settings.dtype != "bfloat16":
+    # What `auto` and null stand for shows with the model: `RoundingNumbers` looks at its weights.
+    if settings.dtype not in ("bfloat16", "auto", None):
         why = f"{settings.dtype} is not rounded; leave it out"
         raise PointlessKey(key, f"true would have no effect: {why}", ("dtype",))
     if settings.use_peft:

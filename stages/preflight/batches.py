@@ -6,7 +6,7 @@ from pathlib import Path
 from pipeline.settings import Settings
 from stages.arguments import steps_per_generation
 from stages.checks.logprobs import why_not_compared
-from stages.preflight.capacity import weight_bytes
+from stages.checks.precision import TOO_SMALL, trained_dtype
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 from stages.resuming import why_not_resumed
 
@@ -29,7 +29,8 @@ def check_batches(recipe: Recipe) -> list[Finding]:
             found += check_grpo(values, batch, processes)
         elif is_sound and not values.packing:
             found += check_steps("sft.yaml", values, count_rows(values.train_file), batch)
-        found.append(check_precision(stage, values, recipe.engine))
+        dtype = trained_dtype(values.dtype, recipe.known_shape(stage))
+        found.append(check_precision(stage, values, recipe.engine, dtype))
         what, remedy = why_not_resumed(values)
         if is_sound and what:
             found.append(Finding(WARNING, f"{stage}.yaml", what, remedy))
@@ -94,9 +95,9 @@ def check_steps(topic: str, values: Settings, rows: int | None, batch: float) ->
     return found
 
 
-def why_kept(values: Settings, engine: str) -> str | None:
-    """What keeps small updates of the weights; None: bf16 weights round them away."""
-    if weight_bytes(values) == 4:
+def why_kept(values: Settings, engine: str, dtype: str) -> str | None:
+    """What keeps small updates of the weights; None: 16-bit weights lose them."""
+    if dtype == "float32":
         return "fp32 weights"
     if values.use_peft:
         return "LoRA's weights are fp32"
@@ -104,17 +105,24 @@ def why_kept(values: Settings, engine: str) -> str | None:
         return "stochastic rounding"
     if engine.startswith("zero"):
         return "DeepSpeed's fp32 master weights"
-    if values.learning_rate >= LOSSY:
+    if values.learning_rate >= LOSSY and dtype != "float16":
         return "large enough for bf16 weights"
     return None
 
 
-def check_precision(stage: str, values: Settings, engine: str) -> Finding:
-    """Find a learning rate whose updates bf16 weights round away."""
+def check_precision(stage: str, values: Settings, engine: str, dtype: str) -> Finding:
+    """Find a learning rate whose updates bf16 weights round away, and fp16 weights.
+
+    Args:
+        dtype: of the weights that are trained, "" where it is not known.
+    """
     topic, rate = f"{stage}.yaml", values.learning_rate
-    kept = why_kept(values, engine)
+    kept = why_kept(values, engine, dtype)
     if kept:
         return Finding(OK, topic, f"learning_rate {rate:g}: updates are kept ({kept})")
+    if dtype == "float16":
+        text, _, remedy = TOO_SMALL.partition("; ")
+        return Finding(ERROR, topic, f"dtype: {values.dtype}: {text}", remedy)
     text = (
         f"learning_rate {rate:g} with dtype: {values.dtype}: bf16 weights have 8 bits, so most "
         "updates of this size are lost (at 5e-7 1 % of the weights move, at 2e-5 30 %)"

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from pipeline.errors import UserError
 from stages.arguments import SFT, SftArguments
@@ -150,3 +152,14 @@ def test_weights_that_turn_out_to_be_float32_are_refused():
     rounding = RoundingNumbers(torch.device("cpu"))
     with pytest.raises(UserError, match=r"the optimizer has torch\.float32"):
         rounding.on_train_begin(None, None, None, optimizer=optimizer)
+
+
+def test_a_checkpoint_that_turns_out_to_be_float16_is_refused(tiny_model_dir, run_stage, tmp_path):
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "half")
+    weights = load_file(folder / "model.safetensors")
+    halves = {name: weight.half() for name, weight in weights.items()}
+    save_file(halves, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": None}))
+    with pytest.raises(UserError, match=r"^dtype: \S+ is trained in float16: "):
+        run_stage("sft", model_name_or_path=str(folder), dtype="auto")
