@@ -54,6 +54,7 @@ def build_trainer(
             **training.trainer_kwargs(model, sft),
         )
     sft.max_length = max_length
+    training.check_full_batch(trainer)
     if args.stochastic_rounding:
         from stages.trainer.update import use_stochastic_rounding
 

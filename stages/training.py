@@ -296,6 +296,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
         raise stopped(trainer, "the model's probabilities") from error
     finally:
         progress.on_train_end(None, None, None)  # an error's line would be glued to the bar
+    check_ended(trainer)
     args.save_total_limit = limit
     if args.should_save:  # a kill may have come before the last one was
         run_folder.rotate(Path(args.output_dir), limit)
@@ -308,6 +309,27 @@ def check_trained_dtype(trainer: Trainer) -> None:
     for name, weight in trainer.model.named_parameters():
         if weight.requires_grad and weight.dtype == torch.float16:
             raise UserError(f"dtype: {name} is trained in float16: {TOO_SMALL}")
+
+
+def check_full_batch(trainer: Trainer) -> None:
+    """Refuse rows that make no whole batch where others are dropped: no step would be taken."""
+    args, num_rows = trainer.args, len(trainer.train_dataset)
+    batch = args.train_batch_size * args.world_size
+    if args.dataloader_drop_last and num_rows < batch:
+        raise UserError(
+            f"dataloader_drop_last: true drops all {num_rows} rows, as a batch of all processes "
+            f"takes {batch}; set it to false, lower per_device_train_batch_size or add rows"
+        )
+
+
+def check_ended(trainer: Trainer) -> None:
+    """Refuse a run that ended before its last step; guards and MAX_HOURS raise their own lines."""
+    state, folder = trainer.state, trainer.args.output_dir
+    if state.global_step < state.max_steps:
+        raise UserError(
+            f"{folder}: training ended at step {state.global_step} of {state.max_steps}, as the "
+            "data had no more batches; add rows, or lower per_device_train_batch_size"
+        )
 
 
 def checkpoint_bytes(model: torch.nn.Module, weights_only: bool = False) -> int:

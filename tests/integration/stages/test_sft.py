@@ -6,6 +6,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from transformers import TrainerCallback
 
 from pipeline import manifest
 from pipeline.errors import UserError
@@ -251,3 +252,27 @@ def test_rows_without_padding_train_as_padded_ones(run_stage, tmp_path):
     for found, wanted in zip(logs[True], logs[False], strict=True):
         assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-4)
         assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=1e-3)
+
+
+@pytest.mark.parametrize("length", [{"max_steps": 3}, {"max_steps": -1, "num_train_epochs": 1}])
+def test_rows_that_make_no_batch_are_refused(run_stage, length):
+    batch = {"dataloader_drop_last": True, "per_device_train_batch_size": 500}
+    with pytest.raises(UserError, match=r"^dataloader_drop_last: true drops all \d+ rows, .* 500;"):
+        run_stage("sft", **batch, **length)
+
+
+def test_a_run_that_ends_before_its_last_step_is_no_result(run_stage, monkeypatch, tmp_path):
+    class Early(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            control.should_training_stop = True
+
+    train = training.train
+
+    def train_one_step(trainer, *args):
+        trainer.add_callback(Early())
+        train(trainer, *args)
+
+    monkeypatch.setattr(training, "train", train_one_step)
+    with pytest.raises(UserError, match=r"training ended at step 1 of 3"):
+        run_stage("sft", max_steps=3)
+    assert not list(tmp_path.rglob(manifest.NAME))
