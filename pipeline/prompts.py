@@ -105,13 +105,27 @@ def build_completion(solution: str, answer: str, answer_form: str = "box") -> st
 
 def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:
     """The text a model continues: chat template applied, generation prompt added."""
+    place = f"chat_template: {tokenizer.name_or_path}"
+    remedy = "fix the template, or give SFT another one with chat_template_path"
     try:
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # jinja's own errors, or any that a template raises
-        place = f"chat_template: {tokenizer.name_or_path}"
-        remedy = "fix the template, or give SFT another one with chat_template_path"
         reason = " ".join(str(error).split())
         raise UserError(f"{place}: cannot render a prompt ({reason}); {remedy}") from error
+    if role := left_out(messages, text):
+        raise UserError(f"{place}: the template leaves out the {role} message; {remedy}")
+    return text
+
+
+def left_out(messages: list[dict[str, str]], text: str) -> str:
+    """The role of a message that is not in a rendered prompt, "" where all are.
+
+    Templates may trim a message, and cut thoughts out of the assistant's.
+    """
+    for message in messages:
+        if message["role"] != "assistant" and message["content"].strip() not in text:
+            return message["role"]
+    return ""
 
 
 def prefills_think(prompt: str) -> bool:

@@ -15,7 +15,7 @@ from pipeline.checkpoints import (
 )
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
-from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
+from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt, left_out
 from stages.preflight import inputs
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
@@ -125,10 +125,9 @@ def check_round_trip(tokenizer: Any) -> Finding:
 
 def check_prompt(tokenizer: Any, messages: list[dict], prompt: str) -> Iterator[Finding]:
     """Check what the template makes of a prompt."""
-    for message in messages:
-        if message["content"].strip() not in prompt:
-            text = f"the template leaves out the {message['role']} message"
-            yield Finding(ERROR, "template", text, "choose another prompt, or another template")
+    if role := left_out(messages, prompt):
+        text = f"the template leaves out the {role} message"
+        yield Finding(ERROR, "template", text, "choose another prompt, or another template")
     if "strftime_now" in str(tokenizer.chat_template):
         text = "the template writes today's date: prompts change from day to day"
         yield Finding(WARNING, "template", text, "set a fixed date in the template")

@@ -126,6 +126,30 @@ def test_a_template_that_renders_nothing_is_one_line(template):
 
 
 @pytest.mark.parametrize(
+    ("template", "role"),
+    [
+        ("{{ messages[0].content }}", "user"),
+        ("{{ messages[1].content }}", "system"),
+        ("a constant prompt", "system"),
+        ("{% for m in messages %}{{ m.content | trim }}{% endfor %}", None),
+        ("{% for m in messages if m.role != 'assistant' %}{{ m.content }}{% endfor %}", None),
+    ],
+)
+def test_a_template_that_leaves_out_a_message_is_refused(template, role):
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0})))
+    tokenizer.chat_template = template
+    texts = {"system": "Be brief.\n", "user": " 1 + 1? ", "assistant": "<think>2</think>"}
+    messages = [{"role": one, "content": text} for one, text in texts.items()]
+    if role is None:
+        assert "1 + 1?" in render_prompt(messages, tokenizer)
+        return
+    with pytest.raises(UserError, match=f"^chat_template: .* leaves out the {role} message; "):
+        render_prompt(messages, tokenizer)
+
+
+@pytest.mark.parametrize(
     ("prompt", "prefilled"), [(CHAT + "<think>\n", True), (CHAT + "<think>\n\n</think>\n\n", False)]
 )
 def test_prefills_think(prompt, prefilled):
