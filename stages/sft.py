@@ -55,6 +55,10 @@ def build_trainer(
         )
     sft.max_length = max_length
     training.check_full_batch(trainer)
+    if sft.packing or sft.padding_free:
+        from stages.packed_rows import check_rows_apart
+
+        check_rows_apart(trainer)
     if args.stochastic_rounding:
         from stages.trainer.update import use_stochastic_rounding
 

@@ -7,11 +7,14 @@ from pipeline.errors import UserError
 from pipeline.settings import Settings
 from stages.checks.lora import read_config
 
-# Layers whose mask transformers cuts where the positions begin anew. Others carry a state on.
-MASKED_LAYERS = ("full_attention", "sliding_attention", "chunked_attention")
+# Layers whose mask transformers cuts where the positions begin anew. Others carry a state on, or
+# count their chunks from the packed row's start.
+MASKED_LAYERS = ("full_attention", "sliding_attention")
 
 # Model types, or parts of their names, whose layers the configuration does not name so.
 STATE_MODELS = ("mamba", "bamba", "jamba", "zamba", "nemotron_h", "rwkv", "xlstm")
+# Model types that build masks or positions themselves, and do not look where positions begin anew.
+OWN_MASKS = ("opt", "bloom", "mpt", "biogpt", "xglm", "recurrent_gemma", "falcon_h1", "doge")
 
 
 def check_packing(settings: Settings) -> None:
@@ -41,13 +44,21 @@ def check_packed_model(settings: Settings) -> None:
 
 
 def check_layers(config: Mapping[str, Any]) -> None:
-    """Refuse layers, of a config.json, that carry a state from one packed row to the next."""
+    """Refuse layers, of a config.json, that do not keep packed rows apart."""
     inner = config.get("text_config") or config
+    name = str(inner.get("model_type"))
     types = [str(one) for one in inner.get("layer_types") or ()]
     types += [kind for kind in STATE_MODELS if kind in str(config.get("model_type"))]
+    types += [name] if name in OWN_MASKS else []
+    types += ["alibi"] if name == "falcon" and inner.get("alibi") else []
     others = [one for one in types if one not in MASKED_LAYERS]
     if others:
-        raise UserError(
-            f"packing: the model's layers of kind {others[0]} carry a state from row to row, so "
-            "packed rows would see each other; set packing: false, without padding_free"
-        )
+        raise rows_see_each_other(f"layers of kind {others[0]} do")
+
+
+def rows_see_each_other(what: str) -> UserError:
+    """The error of a model that does not keep packed rows apart; `what`: of it, with "do"."""
+    return UserError(
+        f"packing: the model's {what} not keep packed rows apart, so they would see each other; "
+        "set packing: false, without padding_free"
+    )

@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 from pipeline import manifest
 from pipeline.errors import UserError
 from stages import sft_rows, training
+from stages.checks import packing
 from tests.files import read_rows, write_rows
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
@@ -100,7 +101,7 @@ def test_packed_flash_attention_trains_as_rows_by_themselves(run_stage, flash_ca
         folder = str(tmp_path / name)
         run_stage("sft", per_device_train_batch_size=40, output_dir=folder, **settings)
         logs[name] = read_logs(tmp_path / name)
-    assert {len(lengths) for lengths in flash_calls} == {40}
+    assert {len(lengths) for lengths in flash_calls} == {3, 40}  # three rows show they are apart
     for found, wanted in zip(logs[FLASH], logs["sdpa"], strict=True):
         for key in ("loss", "grad_norm"):
             assert found[key] == pytest.approx(wanted[key], rel=1e-4), key
@@ -276,3 +277,32 @@ def test_a_run_that_ends_before_its_last_step_is_no_result(run_stage, monkeypatc
     with pytest.raises(UserError, match=r"training ended at step 1 of 3"):
         run_stage("sft", max_steps=3)
     assert not list(tmp_path.rglob(manifest.NAME))
+
+
+KEEPS_APART = {"llama": True, "gpt_neox": True, "opt": False, "bloom": False}
+SIZES = {"opt": {"ffn_dim": 64, "word_embed_proj_dim": 32}, "bloom": {"n_layer": 2, "n_head": 4}}
+
+
+@pytest.mark.parametrize("way", ["packing", "padding_free"])
+@pytest.mark.parametrize(("kind", "is_apart"), KEEPS_APART.items())
+def test_a_model_that_does_not_keep_packed_rows_apart_is_refused(
+    build_trainer, tiny_model_dir, tmp_path, monkeypatch, kind, is_apart, way
+):
+    """By what it computes, whether its type is on a list or not."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
+    sizes |= {"bos_token_id": None, "pad_token_id": tokenizer.pad_token_id}
+    config = AutoConfig.for_model(kind, **sizes, **SIZES.get(kind, {}))
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / kind)
+    tokenizer.save_pretrained(tmp_path / kind)
+    settings = {"model_name_or_path": str(tmp_path / kind), way: True}
+    if is_apart:
+        build_trainer(**settings)
+        return
+    for kinds in (packing.OWN_MASKS, ()):
+        monkeypatch.setattr(packing, "OWN_MASKS", kinds)
+        with pytest.raises(UserError, match=r"^packing: .* not keep packed rows apart"):
+            build_trainer(**settings)

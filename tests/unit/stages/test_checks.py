@@ -355,6 +355,10 @@ def test_missing_packages(files, monkeypatch, stage, values, packages):
         ({"layer_types": ["full_attention", "linear_attention"]}, "packing"),
         ({"text_config": {"layer_types": ["conv"]}}, "packing"),
         ({"model_type": "falcon_mamba"}, "packing"),
+        ({"text_config": {"layer_types": ["chunked_attention"]}}, "packing"),
+        ({"model_type": "opt"}, "packing"),
+        ({"model_type": "falcon", "alibi": True}, "packing"),
+        ({"model_type": "falcon", "alibi": False}, None),
     ],
 )
 def test_layers_that_read_across_packed_rows(files, config, refused):

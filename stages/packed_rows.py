@@ -1,0 +1,50 @@
+"""Packed rows of SFT: whether a loaded model keeps them apart, measured before training."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from transformers.integrations import is_deepspeed_zero3_enabled
+
+from stages.checks.packing import rows_see_each_other
+from stages.trainer.rows_apart import all_agree, keeps_rows_apart
+from stages.trial import own_model
+
+
+def check_rows_apart(trainer: Any) -> None:
+    """Refuse a model whose packed rows see each other.
+
+    Not where its weights are elsewhere: under ZeRO-3, or on a CPU that FlashAttention cannot use.
+    """
+    model = own_model(trainer)
+    device = next(model.parameters()).device
+    if is_deepspeed_zero3_enabled() or device.type != trainer.args.device.type:
+        return
+    probed = model if is_exact(model) else as_trained(trainer, model)
+    if not all_agree(keeps_rows_apart, probed):
+        raise rows_see_each_other(f"layers, of model_type {model.config.model_type}, do")
+
+
+def is_exact(model: Any) -> bool:
+    """Whether a model computes in float32; FlashAttention and TF32 do not."""
+    is_flash = "flash" in str(model.config._attn_implementation)
+    has_tf32 = torch.cuda.is_available() and torch.backends.cuda.matmul.allow_tf32
+    return (
+        not is_flash and not has_tf32 and {p.dtype for p in model.parameters()} == {torch.float32}
+    )
+
+
+def as_trained(trainer: Any, model: Any) -> Any:
+    """What `keeps_rows_apart` asks of a model, computed and judged in the training's precision."""
+
+    def forward(**inputs: Any) -> tuple[torch.Tensor]:
+        with trainer.accelerator.autocast():
+            return (model.base_model(**inputs)[0].to(torch.bfloat16),)
+
+    return SimpleNamespace(
+        training=model.training,
+        eval=model.eval,
+        train=model.train,
+        parameters=model.parameters,
+        base_model=forward,
+    )
