@@ -397,6 +397,18 @@ def describe_restart(folder: Path, run: Mapping[str, Any]) -> str:
     return ""
 
 
+def describe_others(folder: Path, run: Mapping[str, Any]) -> list[str]:
+    """What was trained in a run's places by other runs, each with the first key that differs."""
+    found = []
+    for one in (folder, folder.with_name(f"{folder.name}.next")):
+        old, checkpoint = read_run(one), last_checkpoint(one)
+        is_finished = (one / manifest.NAME).exists()
+        if old and (is_finished or checkpoint) and (why := difference(old, run)):
+            what = "a finished run" if is_finished or checkpoint is None else checkpoint.name
+            found.append(f"{one} has {what} of another configuration ({why})")
+    return found
+
+
 def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that this launch, of which `run` is the `run.json`, cannot resume from.
 

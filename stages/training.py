@@ -155,6 +155,7 @@ def check_hosts(start: run_folder.Start, main: dict[str, Any], mine: dict[str, A
 def start_run(folder: str, identity: dict[str, Any]) -> run_folder.Start:
     """Choose where a run trains and write its `run.json`; in the main process only."""
     restarted = run_folder.describe_restart(Path(folder), identity)
+    others = run_folder.describe_others(Path(folder), identity)
     start = run_folder.choose(Path(folder), identity)
     if restarted and not start.checkpoint:
         say(restarted)
@@ -170,6 +171,8 @@ def start_run(folder: str, identity: dict[str, Any]) -> run_folder.Start:
     if start.checkpoint:
         say(f"resuming from {start.checkpoint}")
         name = run_folder.read_run(Path(start.work)).get("run_name") or name
+    elif others and not source:
+        say(f"{'; '.join(others)}; starting a new run")
     if start.work != start.folder:
         say(f"training in {start.work}; {folder} keeps its run until this one has finished")
     start = start._replace(started=manifest.start(start.work))

@@ -120,6 +120,24 @@ def test_a_third_configuration_keeps_what_the_second_has_trained(folder):
     assert run_folder.read_run(folder.with_name("sft.2"))["config"] == {"seed": 2}
 
 
+def test_a_start_from_scratch_names_the_key_that_differs(folder, capsys):
+    prepare(folder)
+    add_checkpoint(folder, 4)
+    following = Path(prepare(folder, CONFIG | {"seed": 1}).work)
+    said = capsys.readouterr().out
+    assert f"{folder} has checkpoint-4 of another configuration (seed: 0, not 1)" in said
+    add_checkpoint(following, 2)
+    prepare(folder, CONFIG | {"seed": 1})
+    assert "another configuration" not in capsys.readouterr().out  # it resumes
+    prepare(folder, CONFIG | {"seed": 2})
+    said = capsys.readouterr().out
+    assert "checkpoint-4" in said and f"{following} has checkpoint-2" in said
+    finish(prepare(folder, CONFIG | {"seed": 2}))
+    capsys.readouterr()
+    prepare(folder, CONFIG | {"seed": 3})
+    assert f"{folder} has a finished run" in capsys.readouterr().out
+
+
 def files_below(folder):
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
