@@ -14,6 +14,7 @@ WITH_MODELS = (
     "eval.harness.cached_lm",
     "stages.adapters",
     "stages.callbacks",
+    "stages.own_logs",
     "stages.own_reward",
     "stages.rewards",
     "stages.sft_rows",
