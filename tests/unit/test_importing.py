@@ -16,6 +16,7 @@ WITH_MODELS = (
     "stages.callbacks",
     "stages.own_logs",
     "stages.own_reward",
+    "stages.packed_rows",
     "stages.rewards",
     "stages.sft_rows",
     "stages.trainer.",

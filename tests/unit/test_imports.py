@@ -18,6 +18,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("strict_yaml", "json_files", "paths", "consent", "folders", "own_imports"),
         ("lock", "manifest", "named_models", "settings"),
         ("weights", "generation", "transformers4", "own_code", "keys", "side_by_side", "launched"),
+        ("tokenizer_file",),
         ("prompts", "checkpoints", "rows", "card"),
         ("variables", "freshness", "commands", "clean", "adapters", "template", "gguf_files"),
         ("__main__",),
@@ -55,6 +56,8 @@ HOMES = {
             "benchmarks/throughput_runs.py": "builds one, loads none",
             "pipeline/transformers4.py": "writes a class's name, loads none",
             "pipeline/gguf_files.py": "builds one, loads none",
+            "pipeline/tokenizer_file.py": "reads one as its file has it, for that home",
+            "stages/trial.py": "looks at a class, loads none",
         },
     ),
     "write a whole file": (
