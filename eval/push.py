@@ -31,36 +31,42 @@ class PushArguments(EvalArguments):
     overwrite: bool = setting(False, "whether the repository may be there already")
 
 
-def find_files(folder: Path) -> list[Path]:
-    """What the stage's manifest lists of a model's folder, unchanged; its card and the manifest."""
+def find_files(folder: Path) -> dict[str, Path]:
+    """What the stage's manifest lists of a model's folder, unchanged; its card and the manifest.
+
+    By the name that each has in the repository.
+    """
     home = card.find_maker(folder)
     made = manifest.read(home)
     if not made or made["stage"] not in card.TRAINED:
         raise UserError(f"{folder}: no manifest of SFT or GRPO is there; `make grpo` writes it")
     manifest.check_made(home)
-    files = [folder / Path(name).name for name in made["files"] if (home / name).parent == folder]
-    return [*files, folder / card.NAME, home / manifest.NAME]
+    listed = {home / name for name in made["files"]}
+    files = [file for file in manifest.model_files(folder) if file in listed]
+    named = {file.relative_to(folder).as_posix(): file for file in files}
+    return named | {card.NAME: folder / card.NAME, manifest.NAME: home / manifest.NAME}
 
 
 def main() -> None:
     (args,) = parse(__doc__, PushArguments)
     if not is_hub_id(args.repo):
         raise UserError(f"repo: {args.repo!r} is not owner/name; set REPO=owner/name")
-    files = find_files(Path([*split_checkpoints(args.checkpoints).values()][-1]))
+    folder = Path([*split_checkpoints(args.checkpoints).values()][-1])
+    files = find_files(folder)
 
     from httpx import HTTPError
     from huggingface_hub import CommitOperationAdd, HfApi
 
     try:
         HfApi().create_repo(args.repo, private=args.private, exist_ok=args.overwrite)
-        parts = [CommitOperationAdd(file.name, file) for file in files]
+        parts = [CommitOperationAdd(name, file) for name, file in files.items()]
         HfApi().create_commit(args.repo, parts, commit_message="Model, card and manifest")
     except (HTTPError, OSError, ValueError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         remedy = REMEDIES.get(status, "check the name and the network")
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"repo: {args.repo}: not uploaded: {remedy} ({why})") from error
-    sys.stdout.write(f"push: {len(files)} files of {files[0].parent} -> {args.repo}\n")
+    sys.stdout.write(f"push: {len(files)} files of {folder} -> {args.repo}\n")
 
 
 if __name__ == "__main__":

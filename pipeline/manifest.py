@@ -33,6 +33,7 @@ ORIGIN_SHAPE = {"file": str, "source": str, "sha256": str, "quantization": str}
 MODEL_FILES = (
     "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
     "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
+    "additional_chat_templates/*.jinja",
 )  # fmt: skip
 _TEXTS, _OPTIONAL = {str: str}, (str, None)
 _ROWS = {"rows_in?": int, "rows_out?": int, "dropped?": {str: object}}
@@ -69,7 +70,8 @@ def sha256(path: str | Path) -> str:
     """SHA-256 of a file in hex; of a folder, that of its weights, configuration and tokenizer."""
     path = Path(path)
     if path.is_dir():
-        text = "".join(f"{file.name} {sha256(file)}\n" for file in model_files(path))
+        names = [(file.relative_to(path).as_posix(), file) for file in model_files(path)]
+        text = "".join(f"{name} {sha256(file)}\n" for name, file in names)
         return hashlib.sha256(text.encode()).hexdigest()
     found = path.stat()
     return _sha256(str(path.absolute()), found.st_mtime_ns, found.st_size, found.st_ino)
@@ -82,8 +84,13 @@ def _sha256(path: str, *version: int) -> str:
 
 
 def model_files(folder: Path) -> list[Path]:
-    """The files of a model folder that decide what it writes, by name."""
-    found = {file for kind in MODEL_FILES for file in folder.glob(kind)}
+    """The files of a model folder that decide what it writes, by name.
+
+    Python files count where a configuration names classes of the model's own code.
+    """
+    has_code = any(b'"auto_map"' in file.read_bytes() for file in folder.glob("*config.json"))
+    kinds = (*MODEL_FILES, "*.py") if has_code else MODEL_FILES
+    found = {file for kind in kinds for file in folder.glob(kind)}
     return sorted(file for file in found if file.name != "training_args.bin")
 
 

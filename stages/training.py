@@ -376,12 +376,12 @@ def conclude(run: Run, counts: dict[str, Any], **numbers: Any) -> None:
     if not is_main_process():
         return
     work = Path(run.work)
-    models = [*manifest.model_files(work), *manifest.model_files(work / "best")]
-    files = [file.relative_to(work).as_posix() for file in models]
+    models = {folder: manifest.model_files(folder) for folder in (work, work / "best")}
+    files = [file.relative_to(work).as_posix() for found in models.values() for file in found]
     numbers["resumed"] = bool(run.checkpoint)
     numbers["command"] = shlex.join(["python", "-m", f"stages.{run.stage}", *sys.argv[1:]])
     manifest.write(work, run.stage, run.config, run.inputs, counts, run.started, files, **numbers)
-    for folder in {(work / file).parent for file in files}:
+    for folder in [folder for folder, found in models.items() if found]:
         card.write(folder)  # in place of TRL's draft
     run_folder.put_in_place(work, Path(run.folder))
 

@@ -14,7 +14,8 @@ from pipeline.errors import run_cli
 from tests.unit.pipeline.test_card import make_run
 
 REPO, TOKEN = "me/my-model", "hf_pl4nted"
-MODEL = ["config.json", "model.safetensors", "tokenizer.json"]
+TEMPLATE = "additional_chat_templates/tool.jinja"
+MODEL = ["config.json", "model.safetensors", "tokenizer.json", "modeling_own.py", TEMPLATE]
 NOT_SENT = [
     "training_args.bin", "optimizer.pt", "trainer_state.json", "run.json", "events.jsonl",
     "checkpoint-1/model.safetensors", "checkpoint-1/optimizer.pt", "runs/events.out", "a.lock",
@@ -75,10 +76,10 @@ def upload(tmp_path, monkeypatch):
     folder = tmp_path / "grpo"
     make_run(tmp_path)
     for name in [*MODEL, *NOT_SENT, *(f"best/{name}" for name in MODEL)]:
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         content = f"{name} {TOKEN[::-1]}"
         if name.endswith(".json"):
-            content = json.dumps({"content": content})
+            content = json.dumps({"content": content, "auto_map": {}})
         (folder / name).write_text("" if name == "events.jsonl" else content)
     made = manifest.read(folder)
     made["files"] = {

@@ -40,6 +40,21 @@ def test_sha256_of_a_folder_is_that_of_its_model_whatever_the_manifest_says(tmp_
     assert len(digests) == 2  # of the first two
 
 
+def test_the_code_and_the_templates_of_a_model_are_part_of_it(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    digests = [manifest.sha256(tmp_path)]
+    (tmp_path / "modeling_own.py").write_text("x = 1")
+    assert manifest.sha256(tmp_path) == digests[0]  # somebody's script
+    (tmp_path / "config.json").write_text('{"auto_map": {"AutoConfig": "modeling_own.A"}}')
+    digests.append(manifest.sha256(tmp_path))
+    (tmp_path / "modeling_own.py").write_text("x = 2")
+    digests.append(manifest.sha256(tmp_path))
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates/tool.jinja").write_text("x")
+    digests.append(manifest.sha256(tmp_path))
+    assert len({*digests}) == 4
+
+
 def test_what_a_stage_wrote_is_what_the_next_one_reads(tmp_path):
     for name in ("data.jsonl", "config.json", "other"):
         (tmp_path / name).write_text("{}")
