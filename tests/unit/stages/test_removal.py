@@ -264,6 +264,9 @@ def test_what_the_user_put_beside_the_best_model_is_kept(tmp_path, is_link):
 def test_cleaning_names_what_no_stage_wrote_and_removes_no_file_beside_it(tmp_path, capsys):
     run = tmp_path / "run"
     finish(prepare(run / "sft"))
+    earlier = run / "eval.1" / "base" / "completions.parquet"  # of an evaluation that was killed
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("")
     for path in (run / "uv.lock", run / "sft" / "notes.txt", run / "sft" / "good-4" / "w.bin"):
         path.parent.mkdir(exist_ok=True)
         path.write_text("mine")
@@ -271,6 +274,7 @@ def test_cleaning_names_what_no_stage_wrote_and_removes_no_file_beside_it(tmp_pa
     shown = capsys.readouterr().out
     assert "notes.txt" in shown and "good-4" in shown
     clean.remove(str(run))
+    assert not (run / "eval.1").exists()
     assert not (run / "sft").exists() and (run / "uv.lock").is_file()
 
 
