@@ -105,7 +105,8 @@ def check_weights(folder: Path, key: str) -> None:
     remedy = "copy or download the folder again"
     if missing:
         raise UserError(f"{key}: {folder} lacks {missing[0]}, which its index names; {remedy}")
-    if not has_file(folder, "*.safetensors", "*.bin"):
+    found = [file for kind in ("*.safetensors", "*.bin") for file in folder.glob(kind)]
+    if all(file.name == "training_args.bin" for file in found):
         raise UserError(f"{key}: {folder} holds no weights; {remedy}")
     for file in sorted(folder.glob("*.safetensors")):
         if not reads(file):

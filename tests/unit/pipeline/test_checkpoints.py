@@ -72,6 +72,8 @@ BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
         ({"config.json": "{"}, None, r"config\.json cannot be read"),
         ({"config.json": "[1]"}, None, r"config\.json cannot be read .*mapping"),
         ({"model.safetensors": None}, None, "holds no weights"),
+        ({"model.safetensors": None, "training_args.bin": "x"}, None, "holds no weights"),
+        ({"model.safetensors": None, "pytorch_model.bin": "x"}, None, None),
         ({"model.safetensors": POINTER}, None, "git lfs pull"),
         ({"model.safetensors": NO_TENSORS[:-1]}, None, "cut off"),
         ({"model.safetensors.index.json": INDEX}, None, "lacks model-1-of-2"),
