@@ -200,7 +200,7 @@ def write(path: str, tokenizer: Any, limits: Limits, file: Path) -> tuple[int, i
     max_length = limits.max_length
     num_tokens = num_long = 0
     with file.open("wb") as target, pyarrow.ipc.new_stream(target, SCHEMA) as writer:
-        for rows in batches(path):
+        for rows in batches(path, tokenizer):
             pairs = tokenize(rows, tokenizer)
             short = [pair for pair in pairs if not max_length or sum(map(len, pair)) <= max_length]
             num_long += len(pairs) - len(short)
@@ -211,11 +211,13 @@ def write(path: str, tokenizer: Any, limits: Limits, file: Path) -> tuple[int, i
     return num_tokens, num_long
 
 
-def batches(path: str) -> Iterator[list[dict[str, Any]]]:
+def batches(path: str, tokenizer: Any) -> Iterator[list[dict[str, Any]]]:
     """The rows of a file, about `BATCH_CHARS` of completions at a time."""
+    ends = {tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token} - {None}
     rows, num_chars = [], 0
     for where, row in read_rows(path):
         check_row(row, ("prompt", "completion"), where)
+        check_completion(row["completion"], ends, where)
         rows.append(row)
         num_chars += len(row["completion"])
         if num_chars >= BATCH_CHARS:
@@ -223,6 +225,18 @@ def batches(path: str) -> Iterator[list[dict[str, Any]]]:
             rows, num_chars = [], 0
     if rows:
         yield rows
+
+
+def check_completion(completion: str, ends: set[str], where: str) -> None:
+    """Refuse a blank completion, and one whose text becomes the token of a beginning or an end."""
+    if not completion.strip():
+        raise UserError(f"{where}: completion: is blank; write it, or remove the row")
+    for token in ends:
+        if token in completion:
+            raise UserError(
+                f"{where}: completion: has the text {token!r}, which becomes the token itself; "
+                "remove it (SFT adds the EOS)"
+            )
 
 
 def tokenize(rows: list[dict[str, Any]], tokenizer: Any) -> list[Pair]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -54,6 +55,22 @@ def num_made(monkeypatch):
 
     monkeypatch.setattr(sft_rows, "write", count)
     return times
+
+
+@pytest.mark.parametrize(
+    ("completion", "fault"),
+    [
+        (" \n", "is blank"),
+        ("\\boxed{5}<|im_end|>", "has the text '<|im_end|>'"),
+        ("a<|endoftext|>b", "has the text '<|endoftext|>'"),
+    ],
+)
+def test_a_completion_that_teaches_nothing_or_another_end_is_refused(load, file, completion, fault):
+    rows = read_rows(file)
+    rows[3]["completion"] = completion
+    write_rows(file, rows)
+    with pytest.raises(UserError, match=rf":4: completion: {re.escape(fault)}"):
+        load()
 
 
 def places(tmp_path):
