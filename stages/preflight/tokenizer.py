@@ -139,6 +139,10 @@ def check_prompt(tokenizer: Any, messages: list[dict], prompt: str) -> Iterator[
     if bos is not None and ids[:2] == [bos, bos]:
         text = f"the template writes {tokenizer.bos_token!r} twice"
         yield Finding(ERROR, "template", text, "remove one from it")
+    begins = bos is not None and tokenizer(MARK)["input_ids"][:1] == [bos]
+    if begins and ids[:1] != [bos]:
+        text = f"prompts lack {tokenizer.bos_token!r}, which the tokenizer puts before other text"
+        yield Finding(WARNING, "template", text, "let the template begin with {{ bos_token }}")
 
 
 def check_think(recipe: Recipe, prompt: str, name: str) -> Finding:

@@ -126,6 +126,17 @@ def doubled_bos(planted):
     planted.change_template("{% for", "<|endoftext|><|endoftext|>{% for")
 
 
+def missing_bos(planted):
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = planted.tokenizer()
+    tokenizer.bos_token = bos = "<|endoftext|>"
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, tokenizer.bos_token_id)]
+    )
+    tokenizer.save_pretrained(planted.model)
+
+
 def other_split(planted):
     planted.change_json("tokenizer.json", normalizer={"type": "Lowercase"})
 
@@ -204,6 +215,7 @@ MISTAKES = {
     "warning tokenizer: pad_token is eos_token":
         lambda planted: planted.change_json("tokenizer_config.json", pad_token="<|im_end|>"),
     "error tokenizer: drops <think>": think_is_special,
+    "warning template: prompts lack '<|endoftext|>'": missing_bos,
     "warning tokenizer: (Qwen2Tokenizer) splits text otherwise than": other_split,
     "error tokenizer: embedding has 200 rows":
         lambda planted: planted.change_json("config.json", vocab_size=200),
