@@ -277,6 +277,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     check_trained_dtype(trainer)
     args, limit = trainer.args, trainer.args.save_total_limit
     progress = add_callbacks(trainer, name)
+    save_base_use_cache(trainer)
     args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
     trial.try_save(trainer)
     is_last_alone = args.save_strategy == "no"
@@ -335,6 +336,33 @@ def check_ended(trainer: Trainer) -> None:
         )
 
 
+def base_use_cache(trainer: Trainer) -> bool:
+    """`use_cache` of the model that a trainer was started from."""
+    given = trainer.args.model_init_kwargs or {}
+    base = AutoConfig.from_pretrained(
+        trial.own_model(trainer).name_or_path,
+        revision=given.get("revision"),
+        trust_remote_code=given.get("trust_remote_code", False),
+    )
+    return base.to_dict().get("use_cache", trainer.args.use_cache)
+
+
+def save_base_use_cache(trainer: Trainer) -> None:
+    """Let each save of a trainer have `use_cache` as the base model has it.
+
+    The Trainer turns it off for itself. Saved so, other programs would generate without a cache.
+    """
+    save_model, config = trainer.save_model, trial.own_model(trainer).config
+    use_cache = base_use_cache(trainer)
+
+    def save_as_base(output_dir: str | None = None, _internal_call: bool = False) -> None:
+        of_training, config.use_cache = config.use_cache, use_cache
+        save_model(output_dir, _internal_call)
+        config.use_cache = of_training
+
+    trainer.save_model = save_as_base
+
+
 def checkpoint_bytes(model: torch.nn.Module, weights_only: bool = False) -> int:
     """About the size of a checkpoint: weights, and twice those that are trained, for Adam."""
     return sum(
@@ -365,6 +393,7 @@ def save(trainer: Trainer) -> None:
 
     model = trainer.accelerator.unwrap_model(trainer.model)
     if isinstance(model, PeftModel):
+        model.get_base_model().config.use_cache = base_use_cache(trainer)
         adapters.save_merged(trainer, model)
     else:
         trainer.save_model(trainer.args.output_dir)

@@ -306,3 +306,15 @@ def test_a_model_that_does_not_keep_packed_rows_apart_is_refused(
         monkeypatch.setattr(packing, "OWN_MASKS", kinds)
         with pytest.raises(UserError, match=r"^packing: .* not keep packed rows apart"):
             build_trainer(**settings)
+
+
+@pytest.mark.parametrize("lora", [{}, {"use_peft": True, "lora_target_modules": "all-linear"}])
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_the_cache_of_the_base_model_is_kept(run_stage, tiny_model_dir, tmp_path, lora, use_cache):
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "base")
+    config = json.loads((folder / "config.json").read_text()) | {"use_cache": use_cache}
+    (folder / "config.json").write_text(json.dumps(config))
+    made = run_stage("sft", model_name_or_path=str(folder), max_steps=2, save_steps=2, **lora)
+    places = [made] if lora else [made, made / "checkpoint-2"]
+    for place in places:
+        assert json.loads((place / "config.json").read_text())["use_cache"] is use_cache
