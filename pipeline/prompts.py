@@ -104,17 +104,36 @@ def build_completion(solution: str, answer: str, answer_form: str = "box") -> st
 
 
 def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:
-    """The text a model continues: chat template applied, generation prompt added."""
-    place = f"chat_template: {tokenizer.name_or_path}"
-    remedy = "fix the template, or give SFT another one with chat_template_path"
+    """The text a model continues: chat template applied, generation prompt added.
+
+    A template that leaves out a message is refused.
+    """
+    text = apply_template(messages, tokenizer)
+    check_whole(messages, text, tokenizer)
+    return text
+
+
+def apply_template(messages: list[dict[str, str]], tokenizer: Any) -> str:
+    """The same, of a template that may leave out a message."""
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # jinja's own errors, or any that a template raises
         reason = " ".join(str(error).split())
-        raise UserError(f"{place}: cannot render a prompt ({reason}); {remedy}") from error
+        raise template_error(f"cannot render a prompt ({reason})", tokenizer) from error
+
+
+def check_whole(messages: list[dict[str, str]], text: str, tokenizer: Any) -> None:
+    """Refuse a rendered prompt that lacks a message."""
     if role := left_out(messages, text):
-        raise UserError(f"{place}: the template leaves out the {role} message; {remedy}")
-    return text
+        raise template_error(f"the template leaves out the {role} message", tokenizer)
+
+
+def template_error(fault: str, tokenizer: Any) -> UserError:
+    """The error of a tokenizer's chat template."""
+    return UserError(
+        f"chat_template: {tokenizer.name_or_path}: {fault}; fix the template, or give SFT another "
+        "one with chat_template_path"
+    )
 
 
 def left_out(messages: list[dict[str, str]], text: str) -> str:

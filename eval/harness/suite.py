@@ -22,7 +22,7 @@ from grading.pool import GradingPool
 from pipeline import strict_yaml
 from pipeline.checkpoints import load_tokenizer
 from pipeline.errors import UserError
-from pipeline.prompts import render_prompt
+from pipeline.prompts import apply_template, check_whole
 from pipeline.rows import read_rows
 from pipeline.stages import TASKS, known_tasks
 
@@ -109,7 +109,10 @@ def load_rows(tokenizer: str, **metadata: Any) -> dict:
     `metadata` has what `read_problem_rows` takes.
     """
     rows = read_problem_rows(**metadata)
-    prompts = render_prompts(rows, load_tokenizer_once(tokenizer, "checkpoints", needs=()))
+    loaded = load_tokenizer_once(tokenizer, "checkpoints", needs=())
+    prompts = render_prompts(rows, loaded)
+    for row, text in zip(rows, prompts, strict=True):
+        check_whole(row["prompt"], text, loaded)
     rendered = [row | {"rendered": text} for row, text in zip(rows, prompts, strict=True)]
     return {"test": build_dataset(rendered)}
 
@@ -131,7 +134,7 @@ def render_prompts(rows: list[dict], tokenizer: Any) -> list[str]:
     from jinja2 import TemplateError
 
     try:
-        return [render_prompt(row["prompt"], tokenizer) for row in rows]
+        return [apply_template(row["prompt"], tokenizer) for row in rows]
     except (ValueError, TemplateError) as error:
         roles = ", ".join(message["role"] for message in rows[0]["prompt"])
         raise UserError(

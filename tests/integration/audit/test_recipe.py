@@ -76,6 +76,14 @@ def test_a_whole_recipe_passes(recipe):
     assert manifest["counts"] == dict.fromkeys(report["sets"], NUM_ROWS)
 
 
+def test_a_template_without_the_system_message_is_refused_at_once(recipe, capsys):
+    drop_the_system_message(recipe)
+    assert recipe.audit() == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: chat_template: ") and error.count("\n") == 1
+    assert "the template leaves out the system message" in error
+
+
 def test_a_recipe_without_sft_whose_grpo_evaluates(recipe):
     (recipe.configs / "sft.yaml").unlink()
     shutil.copy(recipe.data / "test.jsonl", recipe.data / "validation.jsonl")
@@ -126,10 +134,6 @@ BROKEN = {  # how; what is said; the rates of one of the sets
     "a special tag that decoding drops": (
         set_in_config(extra_special_tokens=SPECIAL),
         ["'<think>", "becomes", "no_think"], "held_out", NOTHING,
-    ),
-    "a template without the system message": (
-        drop_the_system_message, ["the template leaves out the system message"],
-        "grpo_train", {"template": 0.0, "reward": 1.0, "task": None},
     ),
     "a template that doubles the first token": (
         double_the_first_token, ["the template writes '<|im_start|>' twice"], "held_out", {},
