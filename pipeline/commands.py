@@ -10,7 +10,15 @@ from pipeline import keys, named_models, strict_yaml
 from pipeline.errors import UserError
 from pipeline.freshness import looks_current
 from pipeline.settings import Settings, read_settings
-from pipeline.stages import CHECKED_AHEAD, STAGES, TOOLS, config_name, is_for_scoring, load_keys
+from pipeline.stages import (
+    CHECKED_AHEAD,
+    STAGES,
+    TOOLS,
+    config_name,
+    is_for_scoring,
+    load_keys,
+    order,
+)
 from pipeline.variables import Request, find_config, name_checkpoint
 
 
@@ -50,8 +58,9 @@ def commands(request: Request) -> list[Command]:
             is_needed_only=not is_asked,
             is_forced=is_asked and is_forced,
         )
-        # A later stage is checked again when its turn comes.
-        if is_asked or found or not looks_current(request, stage, command.words):
+        # What comes after such a stage is checked again when its turn comes.
+        is_after = needs_one_of(request, stage, {one.stage for one in found})
+        if is_asked or is_after or not looks_current(request, stage, command.words):
             if stage == "data":
                 found += check_of_model(request)
             found.append(command)
@@ -61,16 +70,21 @@ def commands(request: Request) -> list[Command]:
 
 
 def pending(request: Request) -> list[str]:
-    """The first stage of a request that is not up to date, or is forced, and those after it."""
+    """The stages of a request that are not up to date, or are forced, and those that need them."""
     if request.is_scoring:
         return request.stages
     found: list[str] = []
     for stage in request.stages:
         is_forced = request.is_on("force") and request.asks_for(stage, "demo")
         is_there = looks_current(request, stage, stage_words(request, stage, False))
-        if is_forced or found or not is_there:
+        if is_forced or not is_there or needs_one_of(request, stage, {*found}):
             found.append(stage)
     return found
+
+
+def needs_one_of(request: Request, stage: str, others: set[str]) -> bool:
+    """Whether a stage comes after one of these because it needs it, directly or through others."""
+    return not others.isdisjoint(order((stage,), request.recipe, request["model"]))
 
 
 LOOK_AT_MODELS = ("preflight", "plan", "sweep", "control", "fetch")
