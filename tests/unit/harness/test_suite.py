@@ -15,7 +15,7 @@ def test_a_grader_that_only_a_later_row_names_is_kept(tmp_path, monkeypatch):
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.setattr("data_prep.schema.take_grader", lambda *_: None)
     monkeypatch.setattr(suite, "load_tokenizer_once", lambda *_, **__: None)
-    monkeypatch.setattr(suite, "render_prompts", lambda rows, _: ["?"] * len(rows))
+    monkeypatch.setattr(suite, "render_prompts", lambda rows, _: [str(row) for row in rows])
     settings = {"benchmark": "held_out", "test_file": str(file), "data_root": None}
     found = suite.load_rows("model", prompt="none", **settings)["test"]
     assert found[COLUMN] == [None, "mine:grade", None]
