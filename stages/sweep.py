@@ -193,6 +193,21 @@ def check_new(key: str, text: str, value: Any, read: dict[str, Any]) -> None:
     read[text] = value
 
 
+def check_values(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
+    """Refuse a value that a sweep has in two spellings: it would be trained twice."""
+    read: dict[str, dict[str, Any]] = {}  # of each varied key, by its text: the value of a run
+    for name, values in runs.items():
+        for stage, line in commands(args, name, values):
+            own, hf, _ = load_keys(stage)
+            if not hf:
+                continue
+            settings = read_settings(own, hf, line, DEFAULTS)
+            for key, text in values.items():
+                if key.startswith(SFT_KEY) == (stage == "sft"):
+                    value = getattr(settings, key.removeprefix(SFT_KEY), text)
+                    check_new(key, text, value, read.setdefault(key, {}))
+
+
 def check_server(args: SweepArguments, settings: Settings) -> None:
     """Refuse runs at a time that would all send their weights to one vLLM server."""
     if args.parallel > 1 and settings.use_vllm and settings.vllm_mode == "server":
@@ -205,19 +220,15 @@ def check_server(args: SweepArguments, settings: Settings) -> None:
 def check(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
     """Refuse every mistake before the first run."""
     check_sets(args, runs)
+    check_values(args, runs)
     launch = asked_of_launcher([*shlex.split(args.launcher), "stages.grpo"])
     processes = launch.get("num_processes") or 0  # 0: flags of the user's own do not say it
     root = f"{args.run}/{args.folder}/"
-    read: dict[str, dict[str, Any]] = {}  # of each varied key, by its text: the value of a run
     for name, values in runs.items():
         lines = commands(args, name, values)
         for stage, line in lines:
             own, hf, _ = load_keys(stage)
             settings = read_settings(own, hf, line, DEFAULTS if hf else None)
-            for key, text in values.items():
-                if key.startswith(SFT_KEY) == (stage == "sft") and hf:
-                    value = getattr(settings, key.removeprefix(SFT_KEY), text)
-                    check_new(key, text, value, read.setdefault(key, {}))
             if stage == "grpo":
                 check_server(args, settings)
             if not hf:  # `check_sets` has checked the data

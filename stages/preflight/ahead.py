@@ -66,6 +66,7 @@ def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, lis
         asked = sweeps.SweepArguments(grpo_config=f"{args.recipe}/grpo.yaml", **shared)
         runs = sweeps.combinations(args.sweep)
         sweeps.check_sets(asked, runs)
+        sweeps.check_values(asked, runs)
         for name, values in runs.items():
             found += [line for line in sweeps.commands(asked, name, values) if line[0] != "data"]
     return found
