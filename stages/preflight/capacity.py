@@ -10,6 +10,7 @@ from pipeline.errors import UserError, nearest, size
 from pipeline.memory import total_memory
 from pipeline.settings import Settings
 from stages.checks.lora import fits, is_pattern
+from stages.checks.precision import trained_dtype
 from stages.checks.vllm import has_gpu
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
@@ -28,9 +29,17 @@ LIMITS = {"sft": {"max_length"}, "grpo": {"max_prompt_length", "max_completion_l
 SCRATCH, EAGER_SCRATCH = 16, 57
 
 
-def weight_bytes(values: Settings) -> int:
-    """Bytes of a parameter: TRL's dtype is float32; auto and the 16-bit ones have two."""
-    return 4 if values.dtype == "float32" else 2
+def stage_model(recipe: Recipe, stage: str) -> Model:
+    """The model that a stage trains; one that SFT saves has the dtype of SFT."""
+    model = Model(recipe.shape(stage))
+    if stage == "grpo" and recipe.starts_from_sft(stage):
+        model.dtype = trained_dtype(recipe.settings["sft"].dtype, {}) or model.dtype
+    return model
+
+
+def weight_bytes(values: Settings, model: Model) -> int:
+    """Bytes of a parameter: TRL's dtype is float32, and auto is that of the model's files."""
+    return 4 if (trained_dtype(values.dtype, {}) or model.dtype) == "float32" else 2
 
 
 def prompt_room(values: Settings, longest: int | None) -> int:
@@ -67,7 +76,7 @@ def build_step(
     is_mixed = values.fp16 or values.bf16 is not False  # TRL's default is bf16
     is_zero, has_lora = engine.startswith("zero"), values.use_peft
     # DeepSpeed trains bf16 weights beside fp32 masters, whatever the dtype.
-    weight = 2 if is_zero and is_mixed else weight_bytes(values)
+    weight = 2 if is_zero and is_mixed else weight_bytes(values, model)
     step = Step(
         model=model,
         **rows_of_step(stage, values, longest, engine),
@@ -134,7 +143,7 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> Iterator[Finding]:
     for stage in recipe.stages():
         topic, values = f"{stage} memory", recipe.settings[stage]
         try:
-            model = Model(recipe.shape(stage))
+            model = stage_model(recipe, stage)
         except UserError as error:
             yield from_error(topic, error, UNCHECKED)
             continue
@@ -234,12 +243,13 @@ def lower(plan: Plan, values: Settings, has_share: bool) -> str:
     """What lowers the largest parts of a plan, the cheapest first."""
     rows = values.per_device_train_batch_size
     half = f"per_device_train_batch_size: {max(1, rows // 2)} and twice the accumulation"
-    is_fp32 = weight_bytes(values) == 4
     ways = {
         "vllm_enable_sleep_mode: true": has_share,
         "gradient_checkpointing: true": not values.gradient_checkpointing,
         half: rows > 1 and plan.peak - plan.states > 0.2 * plan.peak,
-        "dtype: bfloat16 with stochastic_rounding: true": is_fp32 and not values.use_peft,
+        "dtype: bfloat16 with stochastic_rounding: true": not (
+            values.stochastic_rounding or values.use_peft
+        ),
         "use_peft: true": not values.use_peft,
         "a lower max_length": "max_length" in values and values.use_cpu,
         "more GPUS with ACCELERATE=zero3 or fsdp2": not values.use_cpu,

@@ -138,9 +138,14 @@ class Recipe:
 
     def model(self, stage: str) -> str | None:
         """The model that a stage's weights come from at first: through `{run}/…` to its origin."""
+        if stage != "sft" and self.starts_from_sft(stage):
+            return self.model("sft")
+        return self.settings.get(stage, {}).get("model_name_or_path")
+
+    def starts_from_sft(self, stage: str) -> bool:
+        """Whether a stage's model is the one that SFT makes."""
         name = self.settings.get(stage, {}).get("model_name_or_path")
-        made = self.settings.get("sft", {}).get("output_dir")
-        return self.model("sft") if stage != "sft" and name and name == made else name
+        return bool(name) and name == self.settings.get("sft", {}).get("output_dir")
 
     def shape(self, stage: str) -> dict[str, Any]:
         """The config.json of the stage's model, as `load_shape`; of one that model.yaml builds."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.errors import UserError
+from stages.checks.precision import trained_dtype
 
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 FAMILIES = ("qwen2", "llama", "mistral", "qwen3")
@@ -31,6 +32,7 @@ class Model:
         self.query = self.heads * width
         self.key = (shape.get("num_key_value_heads") or self.heads) * width
         self.head_norms = 2 * width if kind == "qwen3" else 0  # weights, of q and k in a layer
+        self.dtype = trained_dtype("auto", shape)  # of the weights in its files, "" if not said
         self.vocab, self.is_tied = shape["vocab_size"], bool(shape.get("tie_word_embeddings"))
         # Parameters: of the embedding (an untied LM head has as many again), a layer's matrices,
         # a layer, and all.

@@ -25,7 +25,13 @@ from pipeline.settings import Settings, parse, setting
 from stages.arguments import keeps_old_logps, steps_per_generation
 from stages.preflight import roofline
 from stages.preflight.batches import count_rows
-from stages.preflight.capacity import build_step, completion_room, disk_bytes, peak_of_gpu
+from stages.preflight.capacity import (
+    build_step,
+    completion_room,
+    disk_bytes,
+    peak_of_gpu,
+    stage_model,
+)
 from stages.preflight.inputs import ERROR, PreflightArguments, Recipe, read_recipe
 from stages.preflight.memory import Model
 from stages.preflight.roofline import DEVICES, HIGH, LOW, SYNC, Device
@@ -251,7 +257,7 @@ def describe_sizes(recipe: Recipe, gpu_memory: float) -> str:
     """Memory and disk of the training stages; `make preflight` has each part."""
     peaks, disk = [], 0.0
     for stage in recipe.stages():
-        values, model = recipe.settings[stage], Model(recipe.shape(stage))
+        values, model = recipe.settings[stage], stage_model(recipe, stage)
         step = build_step(stage, model, values, None, recipe.engine, recipe.args.gpus)
         peaks.append(f"{stage} {size(peak_of_gpu(values, step, gpu_memory * 2**30))}")
         disk += disk_bytes(stage, values, step)

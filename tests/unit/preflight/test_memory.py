@@ -151,6 +151,21 @@ def test_lora_trains_its_matrices_alone():
     assert checkpoint_bytes(step)[0] == 12 * number
 
 
+@pytest.mark.parametrize(
+    ("asked", "stored", "size"),
+    [
+        ("auto", {"dtype": "float32"}, 4),
+        (None, {"torch_dtype": "float32"}, 4),
+        ("auto", {"dtype": "bfloat16"}, 2),
+        ("float32", {"dtype": "bfloat16"}, 4),
+        ("bfloat16", {"dtype": "float32"}, 2),
+    ],
+)
+def test_a_dtype_that_is_left_to_the_model_is_that_of_its_files(asked, stored, size):
+    step = build_step("sft", Model(SHAPE | stored), settings("sft", dtype=asked))
+    assert step.weight == size
+
+
 SFT = {"per_device_train_batch_size": 4, "max_length": 100}
 GRPO = {"per_device_train_batch_size": 6, "max_prompt_length": 50, "max_completion_length": 50}
 

@@ -9,7 +9,7 @@ from benchmarks.plan import RECIPES
 from pipeline import variables
 from stages.launch import BATCH_KEYS
 from stages.preflight.batches import check_batches
-from stages.preflight.capacity import CONTEXT, GIB, build_step, check_memory
+from stages.preflight.capacity import CONTEXT, GIB, build_step, check_memory, stage_model
 from stages.preflight.inputs import PreflightArguments, Recipe, read_recipe
 from stages.preflight.memory import Model, plan_step
 from stages.preflight.plan import PlanArguments, plan
@@ -182,3 +182,9 @@ def test_the_example_of_preflight_s_page_is_what_it_prints():
     for name in ("optimizer", "weights"):
         line = f"{name}: {parts[name].bytes / GIB:.1f} GiB = {parts[name].formula}"
         assert line in page
+
+
+def test_grpo_takes_the_weights_as_sft_saves_them():
+    for dtype in ("float32", "bfloat16"):
+        recipe = read("grpo7b", keys=[f"sft.dtype={dtype}", "grpo.dtype=auto"])
+        assert stage_model(recipe, "grpo").dtype == dtype
