@@ -238,7 +238,7 @@ def read_flags(words: Sequence[str]) -> Request:
             names = [*switches, *VARIABLES]
             near = nearest(name, names)
             remedy = f"did you mean --{near}?" if near else "see --help"
-            raise UserError(f"{word}: unknown flag; {remedy}; keys of a stage go after --")
+            raise UserError(f"{word}: unknown flag (keys of a stage go after --); {remedy}")
     return Request(
         tuple(dict.fromkeys(goals)),
         values,
@@ -508,7 +508,9 @@ def check_launch(request: Request) -> None:
     if how and not how.startswith("--") and how not in known:
         near = nearest(how, known)
         remedy = f"did you mean {near}?" if near else f"choose one of {', '.join(known)}"
-        raise UserError(f"ACCELERATE={how}: {remedy}; for several hosts see docs/scale.md")
+        raise UserError(
+            f"ACCELERATE={how}: unknown (for several hosts see docs/scale.md); {remedy}"
+        )
     needs_how = any(STAGES[stage].is_launched for stage in request.stages)
     if needs_how and not how and request["num_processes"] not in ("", "1"):
         raise UserError(
