@@ -24,6 +24,7 @@ from typing import Any
 
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine, installed
+from data_prep.sampling.keys import check_sampling
 from data_prep.sampling.problems import load_engine
 from data_prep.sampling.store import Processes, SampleStore
 from data_prep.schema import grader_files, read_problems
@@ -111,6 +112,7 @@ def main() -> None:
 
 def check_settings(settings: Settings) -> None:
     """Check the problems and checkpoints of a recipe, before torch is imported."""
+    check_sampling(settings)
     check_inputs(*build(settings, EvalArguments))
 
 

@@ -101,6 +101,7 @@ STAGES = {
         is_launched=True,
         is_optional=True,
         arguments="data_prep.sampling:ProblemSetArguments",
+        check="data_prep.sampling.keys:check_sampling",
         memory_remedy=TO_SAMPLE,
     ),
     "distill": Stage(
@@ -111,6 +112,7 @@ STAGES = {
         is_launched=True,
         is_optional=True,
         arguments="stages.distill:DistillArguments",
+        check="data_prep.sampling.keys:check_sampling",
         memory_remedy=TO_SAMPLE,
     ),
     "audit": Stage(
@@ -138,6 +140,7 @@ STAGES = {
         flags=("model", "data_root"),
         is_launched=True,
         arguments="eval.harness.settings:EvalArguments",
+        check="data_prep.sampling.keys:check_sampling",
         memory_remedy=TO_SAMPLE,
         code=(
             "grading",

@@ -19,20 +19,27 @@ from typing import Any
 
 from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.hashes import shorten
+from data_prep.sampling.keys import check_sampling
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Processes, SampleStore, fill
 from data_prep.schema import grader_files
 from pipeline import manifest
 from pipeline.errors import run_cli
 from pipeline.launched import in_launch
-from pipeline.settings import parse
+from pipeline.settings import Settings, parse
 
 RESULT = "pass_rates.jsonl"
 
 
+def check_settings(settings: Settings) -> None:
+    """Refuse keys of another backend and missing inputs, before torch is imported."""
+    check_sampling(settings)
+    check_inputs(settings)
+
+
 def main() -> None:
     """Sample what is not sampled yet, grade, then put the result and the manifest in place."""
-    (args,) = parse(__doc__, ProblemSetArguments, check=check_inputs, owns="output_dir")
+    (args,) = parse(__doc__, ProblemSetArguments, check=check_settings, owns="output_dir")
     rows = load_problems(args.problems_file, args.limit)
     processes = Processes.from_environment()
     folder = Path(args.output_dir)

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from data_prep.sampling import ProblemSetArguments, check_inputs
+from data_prep.sampling.keys import check_sampling
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
 from data_prep.schema import grader_files
@@ -43,7 +44,7 @@ from pipeline.errors import UserError, run_cli
 from pipeline.launched import in_launch
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
 from pipeline.renamed import hint
-from pipeline.settings import convert, known_keys, parse, setting
+from pipeline.settings import Settings, convert, known_keys, parse, setting
 
 RESULT = "traces.jsonl"
 NOT_ASKED = (
@@ -138,8 +139,9 @@ class DistillArguments(ProblemSetArguments):
         return {key: value for key, value in asdict(self).items() if key not in NOT_ASKED}
 
 
-def check_teachers(values: dict[str, Any]) -> None:
-    """Refuse a missing file or a missing checkpoint of any teacher before torch is imported."""
+def check_teachers(values: Settings) -> None:
+    """Refuse a missing file or checkpoint of a teacher, and keys of another backend."""
+    check_sampling(values)
     for teacher in values.get("teachers") or [{}]:
         own = {"model_name_or_path": ""} | values | teacher
         try:

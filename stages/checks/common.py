@@ -8,6 +8,7 @@ from typing import Any
 from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.settings import PointlessKey, Settings
+from pipeline.switches import is_given
 from stages.checks.optimizer import OPTIMIZERS, optimizer_of
 from stages.launch import is_installed, is_on
 from stages.run_folder import check_states
@@ -129,11 +130,6 @@ GRPO_INEFFECTIVE = INEFFECTIVE | {
     "log_multimodal": "problems are text",
     "train_sampling_strategy": "curriculum chooses the problems",
 }
-
-
-def is_given(settings: Settings, key: str) -> bool:
-    """Whether a recipe asks for something by a key; `false` where that is the default does not."""
-    return key in settings and (bool(settings[key]) or settings[key] != settings.default_of(key))
 
 
 def check_ineffective(settings: Settings, reasons: dict[str, str]) -> None:

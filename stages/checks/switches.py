@@ -4,50 +4,13 @@ With `lora_r` and without `use_peft`, for example, all weights would be trained.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from pipeline.settings import PointlessKey, Settings
-from stages.checks.common import TRACKERS, is_given
+from pipeline.settings import Settings
+from pipeline.switches import OFF, ON, Switch, check_switched
+from stages.checks.common import TRACKERS
 from stages.checks.optimizer import OPTIMIZERS, SCHEDULERS, optimizer_of
 from stages.trainer.guards import ACTIONS, RULES
-
-ON, OFF = "on", "off"  # any value but false, null, "" and 0; these
-
-
-@dataclass(frozen=True)
-class Switch:
-    """Keys that have an effect only with some values of other keys.
-
-    Args:
-        on: of each switching key the values, or `ON` or `OFF`; one key that has one is enough.
-        keys: those that have no effect otherwise, as one text.
-        says: the values as a person would write them; those of `on` where it is empty.
-    """
-
-    on: Mapping[str, Any]
-    keys: str
-    says: str = ""
-
-    def is_on(self, settings: Settings) -> bool:
-        """Whether the keys have an effect."""
-        return any(_has_one(settings, key, values) for key, values in self.on.items())
-
-    def wanted(self) -> str:
-        """What would switch the keys on, for a message."""
-        words = {ON: "true", OFF: "false"}
-        return self.says or " or ".join(
-            f"{key}: {words[values] if isinstance(values, str) else ' or '.join(map(str, values))}"
-            for key, values in self.on.items()
-        )
-
-
-def _has_one(settings: Settings, key: str, values: Any) -> bool:
-    # The default of `optim` is not a literal in its source.
-    value = optimizer_of(settings) if key == "optim" else getattr(settings, key, None)
-    if values in (ON, OFF):
-        return bool(value) is (values == ON)
-    return any(item in values for item in (value if isinstance(value, list) else [value]))
 
 
 def _named(table: Mapping[str, Any], attribute: str) -> tuple[str, ...]:
@@ -182,8 +145,5 @@ SWITCHES = (
 
 def check_switches(settings: Settings) -> None:
     """Refuse keys that would be ignored because of the value of another key."""
-    for switch in SWITCHES:
-        given = [key for key in switch.keys.split() if is_given(settings, key)]
-        if given and not switch.is_on(settings):
-            why = f"{settings[given[0]]!r} would have no effect without {switch.wanted()}"
-            raise PointlessKey(given[0], f"{why}; set that, or remove the key", tuple(switch.on))
+    # The default of `optim` is not a literal in its source.
+    check_switched(settings.replaced(optim=optimizer_of(settings)), SWITCHES)

@@ -18,7 +18,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("strict_yaml", "json_files", "paths", "consent", "folders", "own_imports"),
         ("lock", "manifest", "named_models", "settings"),
         ("weights", "generation", "transformers4", "own_code", "keys", "side_by_side", "launched"),
-        ("tokenizer_file",),
+        ("tokenizer_file", "switches"),
         ("prompts", "checkpoints", "rows", "card"),
         ("variables", "freshness", "commands", "clean", "adapters", "template", "gguf_files"),
         ("__main__",),

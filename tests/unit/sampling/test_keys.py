@@ -1,0 +1,64 @@
+"""Keys of sampling that another backend reads are refused."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.sampling import ProblemSetArguments
+from data_prep.sampling.keys import SWITCHES, check_sampling
+from eval.harness.settings import EvalArguments
+from pipeline.errors import UserError
+from pipeline.settings import known_keys, read_settings, run_check
+from stages.distill import DistillArguments
+from tests.unit.stages.helpers import named
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+FILES = {"eval": EvalArguments, "difficulty": ProblemSetArguments, "distill": DistillArguments}
+
+
+def read(own, text, path, *argv):
+    needed = "checkpoints: [a=b]\nreport_dir: r\noutput_dir: o\n"
+    if own is not EvalArguments:
+        needed = "model_name_or_path: m\nproblems_file: p\noutput_dir: o\n"
+    path.write_text(needed + text, encoding="utf-8")
+    return read_settings(own, (), ["--config", str(path), *argv])
+
+
+@pytest.mark.parametrize(
+    ("own", "text", "refused"),
+    [
+        (EvalArguments, "backend: vllm\nbatch_size: 8", "batch_size"),
+        (EvalArguments, "backend: vllm\nfast_generation: true", "fast_generation"),
+        (EvalArguments, "backend: vllm\nvllm_max_model_length: 64", None),
+        (EvalArguments, "vllm_max_model_length: 64", "vllm_max_model_length"),
+        (ProblemSetArguments, "vllm_gpu_memory_utilization: 0.5", "vllm_gpu_memory_utilization"),
+        (ProblemSetArguments, "batch_size: 8\ntemperature: 0.5", None),
+        (DistillArguments, "concurrency: 8", "concurrency"),
+        (DistillArguments, "backend: openai\nbatch_size: 8", "batch_size"),
+        (DistillArguments, "backend: openai\nconcurrency: 8", None),
+        (DistillArguments, "teachers: [{name: a, backend: openai}]\nconcurrency: 8", None),
+    ],
+)
+def test_keys_of_another_backend_are_refused(own, text, refused, tmp_path):
+    assert named(check_sampling, read(own, text, tmp_path / "x.yaml")) == refused
+
+
+def test_every_switched_key_is_one_of_a_recipe():
+    known = {key for own in FILES.values() for key in known_keys(own)}
+    assert {key for switch in SWITCHES for key in switch.keys.split()} <= known
+
+
+def test_another_backend_on_the_command_line_leaves_a_key_out(tmp_path, capsys):
+    text, path = "backend: hf\nbatch_size: 8", tmp_path / "x.yaml"
+    kept = run_check(read(EvalArguments, text, path, "--backend", "vllm"), check_sampling)
+    assert "batch_size" not in kept and "batch_size" in capsys.readouterr().err
+    both = read(EvalArguments, text, path, "--backend", "vllm", "--batch_size", "4")
+    with pytest.raises(UserError, match="batch_size: 4"):
+        run_check(both, check_sampling)
+
+
+def test_recipes_have_no_such_key():
+    for name, own in FILES.items():
+        for path in CONFIGS.glob(f"*/{name}.yaml"):
+            given = ["--checkpoints", "base=b"] if own is EvalArguments else []
+            check_sampling(read_settings(own, (), ["--config", str(path), *given]))
