@@ -44,6 +44,7 @@ from pipeline.stages import ROOT, STAGES
 # A change in these changes scores: old results are stale, the stored completions are not.
 SCORING_CODE = [ROOT / name for name in STAGES["eval"].code]
 SCORING_LIBRARIES = ("lm-eval", "math-verify")
+TaskResult = tuple[str, str, dict[str, Any], list[dict]]  # benchmark, mode, metrics, rows
 SETTINGS = (
     "tasks",
     "official",
@@ -72,14 +73,16 @@ def main() -> None:
             check_output(args.samples_dir, "samples_dir")
             claim(args.samples_dir)
     checkpoints = split_checkpoints(args.checkpoints)
-    evaluated, prints, is_kept, superseded = [], {}, {}, {}
+    fingerprints, is_kept, superseded = {}, {}, {}
     for name, path in checkpoints.items():
-        prints[name], is_kept[name], why = processes.ask_main(partial(look_up, name, path, args))
-        if why:
-            superseded[name] = why
+        found = processes.ask_main(partial(look_up, name, path, args))
+        fingerprints[name], is_kept[name], difference_to_old = found
+        if difference_to_old:
+            superseded[name] = difference_to_old
+    evaluated = []
     for name, path in checkpoints.items():
         if not is_kept[name]:
-            evaluate_checkpoint(name, path, args, prints[name], superseded, processes)
+            evaluate_checkpoint(name, path, args, fingerprints[name], superseded, processes)
             superseded.pop(name, None)
             evaluated.append(name)
         elif processes.is_main:
@@ -88,17 +91,17 @@ def main() -> None:
         first = next(iter(checkpoints))
         scores = read_scores(Path(args.output_dir) / first)
         counts = {key: scores[f"num_{key}"] for key in ("problems", "completions")}
-        inputs = {path: prints[name]["checkpoint"] for name, path in checkpoints.items()}
+        inputs = {path: fingerprints[name]["checkpoint"] for name, path in checkpoints.items()}
         manifest.write(
             args.output_dir,
             "eval",
             asdict(args),
-            prints[first]["data"] | inputs,
+            fingerprints[first]["data"] | inputs,
             counts,
             started,
             [f"{name}/{file}" for name in checkpoints for file in RESULTS],
             evaluated=evaluated,
-            code=prints[first]["code"],
+            code=fingerprints[first]["code"],
         )
         noun = "checkpoint" if len(checkpoints) == 1 else "checkpoints"
         tasks = ", ".join([*args.tasks, *(f"official {task}" for task in args.official)])
@@ -136,7 +139,7 @@ def evaluate_checkpoint(
     name: str,
     path: str,
     args: EvalArguments,
-    prints: dict[str, Any],
+    fingerprint: dict[str, Any],
     superseded: dict[str, str],
     processes: Processes,
 ) -> None:
@@ -148,7 +151,7 @@ def evaluate_checkpoint(
     quiet_evaluation()
     started, folder = time.time(), Path(args.output_dir) / name
     engine = load_engine(path, "checkpoints", args, processes.local_rank)
-    model = f"{prints['checkpoint']} {prints['engine']}"
+    model = f"{fingerprint['checkpoint']} {fingerprint['engine']}"
     samples = Path(args.samples_dir or folder / "samples")
     store = SampleStore(samples, model, processes.rank, context=engine.max_length)
     try:
@@ -168,8 +171,8 @@ def evaluate_checkpoint(
         folder / "scores.json",
         {
             "checkpoint": path,
-            "fingerprint": prints,
-            "settings": prints["settings"],
+            "fingerprint": fingerprint,
+            "settings": fingerprint["settings"],
             "num_problems": sum(
                 max(mode["num_problems"] for mode in modes.values()) for modes in tasks.values()
             ),
@@ -189,63 +192,82 @@ def run_tasks(
     Returns:
         `{task: {mode: metrics}}` and the rows of `completions.parquet`; empty outside of main.
     """
-    import lm_eval
-
     from eval.harness.cached_lm import CachedLM
 
     quiet_harness()
-    tasks: dict[str, dict[str, dict]] = {}
-    rows: list[dict] = []
-
-    def evaluate(loaded: dict[str, Any], lm: CachedLM) -> dict[str, Any]:
-        return lm_eval.evaluate(
-            lm,
-            {"tasks": loaded, "groups": {}, "group_map": {}},
-            limit=args.limit,
-            bootstrap_iters=1,  # switches standard errors on; those of means need no bootstrap
-        )
-
     metadata = args.problem_keys() | {"tokenizer": tokenizer_path(path)}
-    greedy = {"max_gen_toks": args.max_new_tokens}
-    sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
-    how = {"greedy": (greedy, 1), "sampled": (greedy | sampling, args.num_samples)}
+    results: list[TaskResult] = []
     if args.tasks:
         for mode in suite.MODES if args.num_samples else suite.MODES[:1]:
             lm = CachedLM(engine, store, processes, f"{name} {mode}", args.seed)
-            results = evaluate(suite.load_think_tasks(args.tasks, metadata, *how[mode]), lm)
-            if not processes.is_main:
-                continue
-            for task in args.tasks:
-                found = score.think_rows(task, mode, results["samples"][task])
-                tasks.setdefault(task, {})[mode] = score.think_metrics(found, mode)
-                rows += found
+            results += run_think_tasks(mode, args, metadata, lm, processes)
     if args.official:
-        loaded, stopped = suite.load_official_tasks(args.official, metadata)
         lm = CachedLM(engine, store, processes, f"{name} official", args.seed)
-        results = evaluate(loaded, lm)
-        if not processes.is_main:
-            return tasks, rows
-        if stopped:
-            notice(
-                f"{name}: the harness's parsers were stopped on {len(stopped)} completions of "
-                "official tasks; they score 0"
-            )
-        for task, one in loaded.items():
-            benchmark, main = one.config.metadata["benchmark"], one.config.metadata["main"]
-            samples = results["samples"][task]
-            found = score.official_rows(task, benchmark, main, samples, args.final_number)
-            measured = score.official_metrics(results["results"][task], found, main)
-            measured["num_cut_prompts"] = len(lm.cut[task])
-            tasks.setdefault(benchmark, {})[f"official:{task}"] = measured
-            rows += found
-        if any(lm.cut.values()):
-            counts = ", ".join(f"{task} {len(lm.cut[task]):,}" for task in loaded if lm.cut[task])
-            remedy = "raise vllm_max_model_length, or " if args.backend == "vllm" else ""
-            notice(
-                f"{name}: official prompts exceed the context of {engine.max_length:,} tokens and "
-                f"lack their beginning: {counts}; {remedy}leave out these tasks"
-            )
-    return tasks, rows
+        results += run_official_tasks(name, args, metadata, lm, processes)
+    tasks: dict[str, dict[str, dict]] = {}
+    for benchmark, mode, metrics, _ in results:
+        tasks.setdefault(benchmark, {})[mode] = metrics
+    return tasks, [row for *_, rows in results for row in rows]
+
+
+def run_think_tasks(
+    mode: str, args: EvalArguments, metadata: dict[str, Any], lm: Any, processes: Processes
+) -> list[TaskResult]:
+    """Run the think-aware tasks in one mode."""
+    generation: dict[str, Any] = {"max_gen_toks": args.max_new_tokens}
+    num_samples = 1
+    if mode == "sampled":
+        generation |= {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
+        num_samples = args.num_samples
+    loaded = suite.load_think_tasks(args.tasks, metadata, generation, num_samples)
+    results = run_harness(loaded, lm, args.limit)
+    if not processes.is_main:
+        return []
+    rows = {task: score.think_rows(task, mode, results["samples"][task]) for task in args.tasks}
+    return [(task, mode, score.think_metrics(rows[task], mode), rows[task]) for task in args.tasks]
+
+
+def run_official_tasks(
+    name: str, args: EvalArguments, metadata: dict[str, Any], lm: Any, processes: Processes
+) -> list[TaskResult]:
+    """Run the harness's own tasks; tell what keeps a score low that is not the model's fault."""
+    loaded, stopped = suite.load_official_tasks(args.official, metadata)
+    results = run_harness(loaded, lm, args.limit)
+    if not processes.is_main:
+        return []
+    if stopped:
+        notice(
+            f"{name}: the harness's parsers were stopped on {len(stopped)} completions of "
+            "official tasks; they score 0"
+        )
+    if any(lm.cut.values()):
+        counts = ", ".join(f"{task} {len(lm.cut[task]):,}" for task in loaded if lm.cut[task])
+        remedy = "raise vllm_max_model_length, or " if args.backend == "vllm" else ""
+        notice(
+            f"{name}: official prompts exceed the context of {lm.max_length:,} tokens and "
+            f"lack their beginning: {counts}; {remedy}leave out these tasks"
+        )
+    found: list[TaskResult] = []
+    for task, one in loaded.items():
+        benchmark, main = one.config.metadata["benchmark"], one.config.metadata["main"]
+        samples = results["samples"][task]
+        rows = score.official_rows(task, benchmark, main, samples, args.final_number)
+        metrics = score.official_metrics(results["results"][task], rows, main)
+        metrics["num_cut_prompts"] = len(lm.cut[task])
+        found.append((benchmark, f"official:{task}", metrics, rows))
+    return found
+
+
+def run_harness(tasks: dict[str, Any], lm: Any, limit: int | None) -> dict[str, Any]:
+    """The harness's results on loaded tasks; only the main process may read them."""
+    import lm_eval
+
+    return lm_eval.evaluate(
+        lm,
+        {"tasks": tasks, "groups": {}, "group_map": {}},
+        limit=limit,
+        bootstrap_iters=1,  # switches standard errors on; those of means need no bootstrap
+    )
 
 
 def fingerprint(path: str, args: EvalArguments) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class CachedLM(LM):
         super().__init__()
         self._engine, self._store, self._processes = engine, store, processes
         self._label, self._seed = label, seed
+        self.max_length: int = engine.max_length  # tokens
         self.cut: dict[str, set[int]] = defaultdict(set)
 
     def generate_until(self, requests: list[Instance]) -> list[Completion]:

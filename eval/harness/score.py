@@ -78,11 +78,16 @@ def grade_completions(
     `own_grader`: the user's own, whose verdicts have no lenient reading beside them.
     """
     texts = [str(completion) for completion in completions]
-    num, think_prefilled = len(texts), prefills_think(prompt)
-    form = {"think_prefilled": think_prefilled, "final_number": final_number}
-    asked = [question or ""] * num
-    columns = texts, [golds] * num, [answer_form] * num, asked
-    grades = grade_rollouts(*columns, own_graders=[own_grader] * num, **form)
+    num = len(texts)
+    form = {"think_prefilled": prefills_think(prompt), "final_number": final_number}
+    grades = grade_rollouts(
+        texts,
+        [golds] * num,
+        [answer_form] * num,
+        [question or ""] * num,
+        own_graders=[own_grader] * num,
+        **form,
+    )
     failed = [at for at, grade in enumerate(grades) if grade.verdict != "right" and not own_grader]
     readings = grade_leniently([texts[at] for at in failed], [golds] * len(failed))
     lenient = dict(zip(failed, readings, strict=True))
@@ -108,10 +113,15 @@ def process_completions(
 
     Their records are carried as a metric, as the harness hands nothing else back for each problem.
     """
-    prompt, golds, form = doc["rendered"], doc["answers"], doc["answer_form"]
-    question = doc["question"]
-    how = question, final_number, doc.get(COLUMN)
-    records = grade_completions(prompt, results[0], golds, form, *how)
+    records = grade_completions(
+        doc["rendered"],
+        results[0],
+        doc["answers"],
+        doc["answer_form"],
+        doc["question"],
+        final_number,
+        own_grader=doc.get(COLUMN),
+    )
     for record in records:
         is_right = record["verdict"] == "right"
         record |= {"score": float(is_right), "outcome": outcome(record, is_right=is_right)}
@@ -192,8 +202,9 @@ def _diagnose(row: dict, completion: Any, final_number: bool) -> dict:
     is_right = row["score"] == 1
     if isinstance(completion, tuple):  # a log-likelihood: nothing was written
         return {"completion": None, "outcome": "right" if is_right else "wrong"}
-    known = row["gold"], "box", row["question"]
-    (record,) = grade_completions(row["prompt"], [completion], *known, final_number)
+    (record,) = grade_completions(
+        row["prompt"], [completion], row["gold"], "box", row["question"], final_number
+    )
     found = outcome(record, is_right=is_right)
     # A few-shot prompt asks for no thought, so a missing `</think>` is no fault.
     if found == "unclosed" and THINK_OPEN not in record["completion"]:
