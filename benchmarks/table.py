@@ -152,6 +152,7 @@ def publish(
     figures: Any,
     *notes: str,
     figures_to: Path | None = None,
+    made_with: str | None = None,
 ) -> None:
     """Print the table; write it to `out` as Markdown, and the figures as JSON.
 
@@ -161,16 +162,19 @@ def publish(
         how: the paragraphs above the table: what was measured, and how to read it.
         notes: Markdown to follow the table.
         figures_to: the JSON file, if not `figures_file(out)`.
+        made_with: commits, machines and versions, if the runs were not all made here and now.
     """
-    path, made = Path(out), about()
-    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-    end = wrap(f"Commit {made['commit']}. {made['machine']}, {versions}.")
+    path = Path(out)
+    if made_with is None:
+        here = about()
+        versions = ", ".join(f"{name} {version}" for name, version in here["versions"].items())
+        made_with = wrap(f"Commit {here['commit']}. {here['machine']}, {versions}.")
     text = "\n\n".join([markdown(rows), *notes])
     earlier = path.read_text(encoding="utf-8") if path.is_file() else ""
     _, mark, by_hand = earlier.partition(KEPT)
     kept = f"\n{mark}{by_hand}" if mark else ""
     path.parent.mkdir(parents=True, exist_ok=True)
-    page = compact(f"# {title}\n\n{how}\n\n{text}\n\n{end}\n")
+    page = compact(f"# {title}\n\n{how}\n\n{text}\n\n{made_with}\n")
     path.write_text(page + kept, encoding="utf-8")
     figures_to = figures_to or figures_file(path)
     figures_to.parent.mkdir(parents=True, exist_ok=True)

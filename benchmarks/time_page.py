@@ -362,7 +362,7 @@ def write(args: Any, bench: Any) -> None:
         command=f"make bench-time RECIPE={recipe}", lines=bench.path.name, counts=counts,
         seconds=max(seconds),
     )  # fmt: skip
-    notes += [*wrapped(again), machines(bench.lines)]
+    notes += wrapped(again)
     how = HOW.format(
         recipe=recipe, stock_steps=args.stock_steps, our_steps=args.our_steps,
         problems=len(next(iter(results.values()))["final"]), test_samples=args.test_samples,
@@ -372,5 +372,5 @@ def write(args: Any, bench: Any) -> None:
         args.out, TITLE, table.wrap(how), arm_rows(arms),
         {"arms": arms, "beside_stock": beside_stock, "curricula": curricula, "parts": of_parts,
          "tuned": tuned},
-        *notes, figures_to=path.with_suffix(".json"),
+        *notes, figures_to=path.with_suffix(".json"), made_with=machines(bench.lines),
     )  # fmt: skip
