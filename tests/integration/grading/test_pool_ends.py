@@ -58,6 +58,14 @@ def workers_of(parent):
     return found
 
 
+def wait_for_workers(parent, number):
+    """A process that has just been started shows no command line for an instant."""
+    deadline = time.monotonic() + GONE
+    while len(found := workers_of(parent)) < number:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
 def assert_nothing_left(parent):
     deadline = time.monotonic() + GONE
     while left := workers_of(parent):
@@ -89,7 +97,7 @@ say(forked)
 time.sleep(600)
 """)
     forked_pid = int(process.stdout.readline())
-    assert len(workers_of(process.pid)) == 4  # two supervisors, two servers
+    wait_for_workers(process.pid, 4)  # two supervisors, two servers
     process.kill()
     process.wait()
     try:
@@ -111,7 +119,7 @@ say("started")
 time.sleep(600)
 """)
     assert process.stdout.readline() == "started\n"
-    assert len(workers_of(process.pid)) == 2
+    wait_for_workers(process.pid, 2)
     process.kill()
     process.communicate()
     assert_nothing_left(process.pid)
