@@ -112,7 +112,7 @@ STAGES = {
         is_launched=True,
         is_optional=True,
         arguments="stages.distill:DistillArguments",
-        check="data_prep.sampling.keys:check_sampling",
+        check="stages.distill:check_keys",
         memory_remedy=TO_SAMPLE,
     ),
     "audit": Stage(

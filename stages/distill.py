@@ -44,7 +44,7 @@ from pipeline.errors import UserError, run_cli
 from pipeline.launched import in_launch
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
 from pipeline.renamed import hint
-from pipeline.settings import Settings, convert, known_keys, parse, setting
+from pipeline.settings import Settings, build, convert, known_keys, parse, setting
 
 RESULT = "traces.jsonl"
 NOT_ASKED = (
@@ -139,9 +139,15 @@ class DistillArguments(ProblemSetArguments):
         return {key: value for key, value in asdict(self).items() if key not in NOT_ASKED}
 
 
+def check_keys(settings: Settings) -> None:
+    """Refuse keys that contradict each other, then keys of another backend."""
+    build(settings, DistillArguments)
+    check_sampling(settings, DistillArguments.backends)
+
+
 def check_teachers(values: Settings) -> None:
     """Refuse a missing file or checkpoint of a teacher, and keys of another backend."""
-    check_sampling(values)
+    check_keys(values)
     for teacher in values.get("teachers") or [{}]:
         own = {"model_name_or_path": ""} | values | teacher
         try:

@@ -1,5 +1,8 @@
 """Keys of difficulty.yaml, distill.yaml and eval.yaml that only one backend reads."""
 
+from collections.abc import Sequence
+
+from data_prep.sampling import SamplingArguments
 from pipeline.settings import Settings
 from pipeline.switches import ON, Switch, check_switched
 
@@ -15,6 +18,9 @@ SWITCHES = (
 )
 
 
-def check_sampling(settings: Settings) -> None:
-    """Refuse keys of another backend."""
-    check_switched(settings, SWITCHES)
+def check_sampling(
+    settings: Settings, backends: Sequence[str] = SamplingArguments.backends
+) -> None:
+    """Refuse keys of another backend; one that is none of `backends` is refused for itself."""
+    if settings.backend in backends:
+        check_switched(settings, SWITCHES)

@@ -9,10 +9,12 @@ from data_prep.sampling.keys import SWITCHES, check_sampling
 from eval.harness.settings import EvalArguments
 from pipeline.errors import UserError
 from pipeline.settings import known_keys, read_settings, run_check
-from stages.distill import DistillArguments
+from stages.distill import DistillArguments, check_keys
 from tests.unit.stages.helpers import named
 
 CONFIGS = Path(__file__).parents[3] / "configs"
+SERVED = "backend: openai, base_url: 'http://localhost:8000/v1'"
+OPENAI = SERVED.replace(", ", "\n") + "\n"
 FILES = {"eval": EvalArguments, "difficulty": ProblemSetArguments, "distill": DistillArguments}
 
 
@@ -33,14 +35,18 @@ def read(own, text, path, *argv):
         (EvalArguments, "vllm_max_model_length: 64", "vllm_max_model_length"),
         (ProblemSetArguments, "vllm_gpu_memory_utilization: 0.5", "vllm_gpu_memory_utilization"),
         (ProblemSetArguments, "batch_size: 8\ntemperature: 0.5", None),
+        # A backend that the stage does not have is refused by itself.
+        (ProblemSetArguments, "backend: openai\nbatch_size: 8", None),
+        (EvalArguments, "backend: server\nbatch_size: 8", None),
         (DistillArguments, "concurrency: 8", "concurrency"),
-        (DistillArguments, "backend: openai\nbatch_size: 8", "batch_size"),
-        (DistillArguments, "backend: openai\nconcurrency: 8", None),
-        (DistillArguments, "teachers: [{name: a, backend: openai}]\nconcurrency: 8", None),
+        (DistillArguments, OPENAI + "batch_size: 8", "batch_size"),
+        (DistillArguments, OPENAI + "concurrency: 8", None),
+        (DistillArguments, f"teachers: [{{name: a, {SERVED}}}]\nconcurrency: 8", None),
     ],
 )
 def test_keys_of_another_backend_are_refused(own, text, refused, tmp_path):
-    assert named(check_sampling, read(own, text, tmp_path / "x.yaml")) == refused
+    check = check_keys if own is DistillArguments else check_sampling
+    assert named(check, read(own, text, tmp_path / "x.yaml")) == refused
 
 
 def test_every_switched_key_is_one_of_a_recipe():
