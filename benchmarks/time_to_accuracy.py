@@ -40,7 +40,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "ours, offline": {"curriculum": "offline"},
 }
 PAIR = ("stock", "ours")
-OTHERS = ("ours, offline", "ours, no curriculum")  # the one that samples pass rates is longer
+OTHERS = ("ours, offline", "ours, no curriculum")  # the first samples pass rates, too
 # Each adds one part to those above it; "generation" brings this project's trainer with its guards.
 PARTS: dict[str, dict[str, Any]] = {
     "stock": {"curriculum": "off"},
@@ -258,7 +258,7 @@ class Benchmark:
     def seed_runs(self, seed: int) -> list[Run]:
         """The test of the SFT model, then the arms; stock and ours start together.
 
-        The longest of the others comes first, for it to end when they do.
+        The longest of the others starts first, so that both cores end at about the same time.
         """
         start = Run("start", "stock", 0, 0.0)
         others = [arm for arm in OTHERS if seed in self.args.seeds_of(arm)]

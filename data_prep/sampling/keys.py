@@ -21,6 +21,6 @@ SWITCHES = (
 def check_sampling(
     settings: Settings, backends: Sequence[str] = SamplingArguments.backends
 ) -> None:
-    """Refuse keys of another backend; one that is none of `backends` is refused for itself."""
+    """Refuse keys of another backend; the stage itself refuses a backend that it does not know."""
     if settings.backend in backends:
         check_switched(settings, SWITCHES)

@@ -145,5 +145,5 @@ SWITCHES = (
 
 def check_switches(settings: Settings) -> None:
     """Refuse keys that would be ignored because of the value of another key."""
-    # The default of `optim` is not a literal in its source.
+    # transformers works out the default of `optim`, so `settings` does not have it.
     check_switched(settings.replaced(optim=optimizer_of(settings)), SWITCHES)

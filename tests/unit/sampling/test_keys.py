@@ -13,8 +13,8 @@ from stages.distill import DistillArguments, check_keys
 from tests.unit.stages.helpers import named
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-SERVED = "backend: openai, base_url: 'http://localhost:8000/v1'"
-OPENAI = SERVED.replace(", ", "\n") + "\n"
+OPENAI = "backend: openai\nbase_url: http://localhost:8000/v1\n"
+TEACHERS = "teachers: [{name: a, backend: openai, base_url: 'http://localhost:8000/v1'}]\n"
 FILES = {"eval": EvalArguments, "difficulty": ProblemSetArguments, "distill": DistillArguments}
 
 
@@ -41,7 +41,7 @@ def read(own, text, path, *argv):
         (DistillArguments, "concurrency: 8", "concurrency"),
         (DistillArguments, OPENAI + "batch_size: 8", "batch_size"),
         (DistillArguments, OPENAI + "concurrency: 8", None),
-        (DistillArguments, f"teachers: [{{name: a, {SERVED}}}]\nconcurrency: 8", None),
+        (DistillArguments, TEACHERS + "concurrency: 8", None),
     ],
 )
 def test_keys_of_another_backend_are_refused(own, text, refused, tmp_path):
