@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from data_prep.sampling import ProblemSetArguments, check_inputs
-from data_prep.sampling.keys import check_sampling
+from data_prep.sampling.keys import SWITCHES
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
 from data_prep.schema import grader_files
@@ -45,6 +45,7 @@ from pipeline.launched import in_launch
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
 from pipeline.renamed import hint
 from pipeline.settings import Settings, build, convert, known_keys, parse, setting
+from pipeline.switches import check_switched
 
 RESULT = "traces.jsonl"
 NOT_ASKED = (
@@ -140,9 +141,21 @@ class DistillArguments(ProblemSetArguments):
 
 
 def check_keys(settings: Settings) -> None:
-    """Refuse keys that contradict each other, then keys of another backend."""
+    """Refuse keys that contradict each other, then keys of another backend.
+
+    A key of a teacher needs that teacher's backend. One of all teachers needs that of any.
+    """
     build(settings, DistillArguments)
-    check_sampling(settings, DistillArguments.backends)
+    backends = []
+    for teacher in settings.get("teachers") or []:
+        given = {key: value for key, value in teacher.items() if value is not None}
+        own = Settings({"backend": settings.backend} | given, {}, known_keys(DistillArguments))
+        backends.append(own.backend)
+        try:
+            check_switched(own, SWITCHES)
+        except UserError as error:
+            raise UserError(f"teachers: {teacher['name']}: {error}") from error
+    check_switched(settings.replaced(backend=backends or settings.backend), SWITCHES)
 
 
 def check_teachers(values: Settings) -> None:

@@ -10,11 +10,10 @@ from eval.harness.settings import EvalArguments
 from pipeline.errors import UserError
 from pipeline.settings import known_keys, read_settings, run_check
 from stages.distill import DistillArguments, check_keys
-from tests.unit.stages.helpers import named
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 OPENAI = "backend: openai\nbase_url: http://localhost:8000/v1\n"
-TEACHERS = "teachers: [{name: a, backend: openai, base_url: 'http://localhost:8000/v1'}]\n"
+SERVER = "{name: a, backend: openai, base_url: 'http://localhost:8000/v1', concurrency: 8}"
 FILES = {"eval": EvalArguments, "difficulty": ProblemSetArguments, "distill": DistillArguments}
 
 
@@ -24,6 +23,10 @@ def read(own, text, path, *argv):
         needed = "model_name_or_path: m\nproblems_file: p\noutput_dir: o\n"
     path.write_text(needed + text, encoding="utf-8")
     return read_settings(own, (), ["--config", str(path), *argv])
+
+
+def check_of(own):
+    return check_keys if own is DistillArguments else check_sampling
 
 
 @pytest.mark.parametrize(
@@ -41,12 +44,25 @@ def read(own, text, path, *argv):
         (DistillArguments, "concurrency: 8", "concurrency"),
         (DistillArguments, OPENAI + "batch_size: 8", "batch_size"),
         (DistillArguments, OPENAI + "concurrency: 8", None),
-        (DistillArguments, TEACHERS + "concurrency: 8", None),
+        (DistillArguments, f"teachers: [{SERVER}]\nconcurrency: 8", None),
+        (DistillArguments, f"teachers: [{SERVER}]\nbatch_size: 8", "batch_size"),
+        (DistillArguments, f"teachers: [{SERVER}, {{name: b}}]\nbatch_size: 8", None),
+        (DistillArguments, f"teachers: [{SERVER}, {{name: b, batch_size: 8}}]", None),
+        (DistillArguments, "teachers: [{name: a, timeout_s: 9.0}]", "teachers: a: timeout_s"),
+        (
+            DistillArguments,
+            OPENAI + "teachers: [{name: a, batch_size: 8}]",
+            "teachers: a: batch_size",
+        ),
     ],
 )
 def test_keys_of_another_backend_are_refused(own, text, refused, tmp_path):
-    check = check_keys if own is DistillArguments else check_sampling
-    assert named(check, read(own, text, tmp_path / "x.yaml")) == refused
+    settings = read(own, text, tmp_path / "x.yaml")
+    if refused:
+        with pytest.raises(UserError, match=f"^{refused}: "):
+            check_of(own)(settings)
+    else:
+        check_of(own)(settings)
 
 
 def test_every_switched_key_is_one_of_a_recipe():
@@ -67,4 +83,4 @@ def test_recipes_have_no_such_key():
     for name, own in FILES.items():
         for path in CONFIGS.glob(f"*/{name}.yaml"):
             given = ["--checkpoints", "base=b"] if own is EvalArguments else []
-            check_sampling(read_settings(own, (), ["--config", str(path), *given]))
+            check_of(own)(read_settings(own, (), ["--config", str(path), *given]))
