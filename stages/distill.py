@@ -143,19 +143,20 @@ class DistillArguments(ProblemSetArguments):
 def check_keys(settings: Settings) -> None:
     """Refuse keys that contradict each other, then keys of another backend.
 
-    A key of a teacher needs that teacher's backend. One of all teachers needs that of any.
+    A key for all teachers is refused where no teacher has its backend. A key in a teacher's entry
+    is refused where that teacher has another one.
     """
-    build(settings, DistillArguments)
-    backends = []
-    for teacher in settings.get("teachers") or []:
-        given = {key: value for key, value in teacher.items() if value is not None}
-        own = Settings({"backend": settings.backend} | given, {}, known_keys(DistillArguments))
-        backends.append(own.backend)
+    (args,) = build(settings, DistillArguments)
+    backends = {name: teacher.backend for name, teacher in args.each_teacher().items()}
+    check_switched(settings.replaced(backend=[*backends.values()]), SWITCHES)
+    for entry in settings.get("teachers") or []:
+        name = entry["name"]
+        given = {key: value for key, value in entry.items() if value is not None}
+        own = Settings(given | {"backend": backends[name]}, {}, known_keys(DistillArguments))
         try:
             check_switched(own, SWITCHES)
         except UserError as error:
-            raise UserError(f"teachers: {teacher['name']}: {error}") from error
-    check_switched(settings.replaced(backend=backends or settings.backend), SWITCHES)
+            raise UserError(f"teachers: {name}: {error}") from error
 
 
 def check_teachers(values: Settings) -> None:

@@ -48,6 +48,7 @@ def check_of(own):
         (DistillArguments, f"teachers: [{SERVER}]\nbatch_size: 8", "batch_size"),
         (DistillArguments, f"teachers: [{SERVER}, {{name: b}}]\nbatch_size: 8", None),
         (DistillArguments, f"teachers: [{SERVER}, {{name: b, batch_size: 8}}]", None),
+        (DistillArguments, "teachers: [{name: a, timeout_s: null}]", None),
         (DistillArguments, "teachers: [{name: a, timeout_s: 9.0}]", "teachers: a: timeout_s"),
         (
             DistillArguments,
