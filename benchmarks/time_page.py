@@ -64,8 +64,9 @@ AGAIN = """\
 {command}
 ```
 
-It runs what `{lines}` does not have yet. That file has a line for each run: {counts}. A run
+It runs what `{lines}` does not have yet. That file has a line for each run: {counts}.{unused} A run
 takes up to {seconds:,.0f} seconds of a core, tests aside."""
+UNUSED = " Lines that count for nothing, as their seed started afresh on another machine: {num}."
 
 
 # Figures
@@ -352,15 +353,17 @@ def write(args: Any, bench: Any) -> None:
     num = len(next(line for line in bench.lines if line["purpose"] == "rate")["final"])
     rates = RATES.format(problems=num, seeds=seeds, curriculum=NO_CURRICULUM)
     notes += [*wrapped(rates), table.markdown(rate_rows(tuned))]
-    purposes = Counter(line["purpose"] for line in bench.lines)
+    lines = bench.used_lines()
+    num_unused = len(bench.lines) - len(lines)
+    purposes = Counter(line["purpose"] for line in lines)
     names = {"start": "of SFT models", "rate": "for learning rates", "seed": "of the arms",
              "part": "of the parts"}  # fmt: skip
     counts = ", ".join(f"{purposes[one]} {name}" for one, name in names.items())
-    seconds = [line["steps"]["seconds"][-1] for line in bench.lines if line["steps"]["seconds"]]
+    seconds = [line["steps"]["seconds"][-1] for line in lines if line["steps"]["seconds"]]
     recipe = Path(args.grpo_config).parent.name
     again = AGAIN.format(
         command=f"make bench-time RECIPE={recipe}", lines=bench.path.name, counts=counts,
-        seconds=max(seconds),
+        seconds=max(seconds), unused=UNUSED.format(num=num_unused) if num_unused else "",
     )  # fmt: skip
     notes += wrapped(again)
     how = HOW.format(
@@ -372,5 +375,5 @@ def write(args: Any, bench: Any) -> None:
         args.out, TITLE, table.wrap(how), arm_rows(arms),
         {"arms": arms, "beside_stock": beside_stock, "curricula": curricula, "parts": of_parts,
          "tuned": tuned},
-        *notes, figures_to=path.with_suffix(".json"), made_with=machines(bench.lines),
+        *notes, figures_to=path.with_suffix(".json"), made_with=machines(lines),
     )  # fmt: skip

@@ -191,6 +191,19 @@ class Benchmark:
             found |= {(line["arm"], seed): as_result(line, start) for line in lines}
         return found
 
+    def used_lines(self) -> list[Line]:
+        """The lines that the page rests on: not those of seeds that started afresh elsewhere."""
+        groups = [self.rate_runs(arm, seed) for seed in self.args.tuning_seeds for arm in PAIR]
+        groups += [self.seed_runs(seed) for seed in self.args.seeds]
+        groups += [self.part_runs(seed) for seed in self.args.part_seeds]
+        kept = [(run, self.origin(group)) for group in groups for run in group]
+        given = {run for run, _ in kept}
+        return [
+            line for line in self.lines
+            if (run_of(line), origin_of(line)) in kept
+            or (line["purpose"] == "rate" and run_of(line) not in given)
+        ]  # fmt: skip
+
     # What is to be done
 
     def batches(self) -> Iterator[tuple[list[Run], int]]:

@@ -144,6 +144,8 @@ def test_on_another_machine_an_unfinished_seed_starts_afresh(place):
     assert {run.seed for run in again} == {2} and {run.arm for run in again} == {*ARMS}
     assert not [run for run in done[before:] if run.purpose == "rate"]
     assert [run.purpose for run in done[before:]].count("start") == 1
+    unused = [line for line in bench.lines if line not in bench.used_lines()]
+    assert [(line["arm"], line["seed"]) for line in unused] == [(done[before - 1].arm, 2)]
     results = bench.results("seed")
     assert len(results) == 2 * len(ARMS)
     for seed in (1, 2):
