@@ -66,7 +66,7 @@ AGAIN = """\
 
 It runs what `{lines}` does not have yet. That file has a line for each run: {counts}.{unused} A run
 takes up to {seconds:,.0f} seconds of a core, tests aside."""
-UNUSED = " Lines that count for nothing, as their seed started afresh on another machine: {num}."
+UNUSED = " It also has {num} of seeds that started afresh on another machine; they do not count."
 
 
 # Figures

@@ -192,17 +192,13 @@ class Benchmark:
         return found
 
     def used_lines(self) -> list[Line]:
-        """The lines that the page rests on: not those of seeds that started afresh elsewhere."""
+        """The lines that the page rests on: of each seed those of one SFT model and machine."""
         groups = [self.rate_runs(arm, seed) for seed in self.args.tuning_seeds for arm in PAIR]
         groups += [self.seed_runs(seed) for seed in self.args.seeds]
         groups += [self.part_runs(seed) for seed in self.args.part_seeds]
-        kept = [(run, self.origin(group)) for group in groups for run in group]
-        given = {run for run, _ in kept}
-        return [
-            line for line in self.lines
-            if (run_of(line), origin_of(line)) in kept
-            or (line["purpose"] == "rate" and run_of(line) not in given)
-        ]  # fmt: skip
+        used = [self.find(run, self.origin(group)) for group in groups for run in group]
+        used += [self.find(run) for run in self.further_rate_runs()]
+        return [line for line in self.lines if line in used]
 
     # What is to be done
 
@@ -227,13 +223,17 @@ class Benchmark:
         ]
         if runs:
             return runs
-        further = [
+        return [run for run in self.further_rate_runs() if not self.find(run)]
+
+    def further_rate_runs(self) -> list[Run]:
+        """The runs with learning rates beyond the given ones."""
+        return [
             Run("rate", arm, seed, rate)
             for arm in PAIR
             for rate in self.rates_to_try(arm)
-            for seed in seeds
+            if rate not in self.args.learning_rates
+            for seed in self.args.tuning_seeds
         ]
-        return [run for run in further if not self.find(run)]
 
     def rates_to_try(self, arm: str) -> list[float]:
         """The given learning rates, and further ones while the best is at an edge."""
