@@ -92,8 +92,14 @@ def compact(text: str) -> str:
 
 
 def wrap(text: str) -> str:
-    """A paragraph in lines of at most 100 columns."""
-    return textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False)
+    """A paragraph, or an item of a list, in lines of at most 100 columns."""
+    return textwrap.fill(
+        text,
+        100,
+        subsequent_indent="  " if text.startswith("- ") else "",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def run_once(folder: Path, key: dict[str, Any], command: Sequence[str]) -> None:

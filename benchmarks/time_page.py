@@ -45,7 +45,8 @@ MEANING = """\
 CURRICULA = """\
 ## What the curriculum gains
 
-Difference to "{base}" in points, at equal cost. All have the learning rate of "ours"."""
+Beside "{base}" in place of stock: what is needed for its accuracy at its end, and the difference in
+points at equal cost. All have the learning rate of "ours"."""
 PARTS = """\
 ## What each part gains
 
@@ -82,32 +83,32 @@ def pairs_of(results: Results, arm: str, base: str) -> Pairs:
 
 
 def needed(pairs: Pairs, axis: str) -> table.Interval:
-    """Cost to stock's accuracy at its end, as a share of stock's; infinite if a seed has none.
+    """Cost to the other's accuracy at its end, as a share of its cost; infinite if a seed has none.
 
-    A seed in which stock gained nothing has none.
+    A seed in which the other gained nothing has none.
     """
     ratios = []
-    for mine, stock in pairs:
-        _, curve = learning_curve(stock, axis)
+    for mine, other in pairs:
+        _, curve = learning_curve(other, axis)
         gained = curve[-1] > curve[0]
-        ratio = cost_of(mine, curve[-1], axis) / cost_of(stock, curve[-1], axis) if gained else 0.0
+        ratio = cost_of(mine, curve[-1], axis) / cost_of(other, curve[-1], axis) if gained else 0.0
         ratios.append(ratio)
     return table.ratio_interval(ratios)
 
 
 def needed_by_means(pairs: Pairs, axis: str) -> table.Interval:
-    """Share of stock's cost at which the mean of an arm's curves reaches that of stock's ends.
+    """Share of the other's cost at which the mean of an arm's curves reaches that of its ends.
 
-    Costs are shares of stock's of the same seed, so machines of different speed go together.
+    Costs are shares of the other's of the same seed, so machines of different speed go together.
     """
     curves = []
-    for mine, stock in pairs:
-        whole = stock["tests"][-1][axis]
+    for mine, other in pairs:
+        whole = other["tests"][-1][axis]
         cost, curve = learning_curve(mine, axis)
         curves.append((cost / whole, curve))
     grid = np.linspace(0, min(cost[-1] for cost, _ in curves), 1001)
     accuracies = np.array([np.interp(grid, *curve) for curve in curves])  # (seeds, 1001)
-    ends = np.array([learning_curve(stock, axis)[1][-1] for _, stock in pairs])
+    ends = np.array([learning_curve(other, axis)[1][-1] for _, other in pairs])
 
     def share(seeds: np.ndarray) -> float:
         reached = np.flatnonzero(accuracies[seeds].mean(axis=0) >= ends[seeds].mean())
@@ -240,6 +241,8 @@ def curriculum_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
         {
             "arm": arm,
             "seeds": str(row["seeds"]),
+            "seconds needed": table.show_interval(row["seconds_needed"]),
+            "tokens needed": table.show_interval(row["tokens_needed"]),
             "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
             "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
         }
