@@ -346,7 +346,7 @@ def write(args: Any, bench: Any) -> None:
     ]
     if curricula:
         about = CURRICULA.format(base=NO_CURRICULUM)
-        notes += [about, table.markdown(curriculum_rows(curricula))]
+        notes += [*wrapped(about), table.markdown(curriculum_rows(curricula))]
     if of_parts:
         seeds = ", ".join(str(seed) for part, seed in parts if part == "stock")
         before = fmean(of_parts["curriculum"]["before"])
