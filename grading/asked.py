@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grading.equivalence.compare import compare, is_same_value
+from grading.equivalence.numeric import identical
 from grading.equivalence.readings import read
 from grading.equivalence.relations import plain_label
-from grading.equivalence.tokens import Token, Unreadable, is_simple
-from grading.equivalence.values import Choice, Relation, Scalar, Unit, is_measure, ratio, read_unit
+from grading.equivalence.tokens import Token, Unreadable
+from grading.equivalence.values import (
+    Choice,
+    Relation,
+    Scalar,
+    Unit,
+    Value,
+    is_measure,
+    ratio,
+    read_unit,
+)
 
 _PRINT = r"(?:\\(?:text|math)[a-z]*\s*\{|\\(?:rm|bf)(?![a-z])|[\s${*]|\\ ){0,9}"
 _AFTER = r"(?:[\s$}*~:.]|\\[ ,;:])*"
@@ -72,7 +82,6 @@ _UNIT = re.compile(r"\b(?:in|of) ((?:square |cubic )?[a-z]+)\s*(?=[?.,)]|$)")
 MAX_END = 120  # characters at the end of a question in which `in metres?` is looked for
 _SCALES = {"pair", "dozen", "couple", "hundred", "thousand", "million", "billion"}
 _PERCENT = re.compile(r"%|percent|per cent|\bprobab|\bchance|\brate\b|\binterest\b")
-_IS_QUANTITY = re.compile(r"[A-Za-z$]{2}|\$|[a-zA-Z]\s*\}?\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,41 +147,39 @@ def is_plain(text: str) -> bool:
     return text.strip().replace(".", "", 1).replace(",", "").isdecimal()
 
 
-def contradicts(prediction: str, question: str, golds: Sequence[str]) -> bool:
+def contradicts(
+    prediction: str, pairs: Sequence[tuple[Value, Value]], question: str, golds: Sequence[str]
+) -> bool:
     """Whether a prediction says that an option or unit is another than the question says.
 
     `(B) 13` where the question has `(B) 12`, 12 months where it asks for years, 8% where neither
-    the question nor a gold is about per cent.
+    the question nor a gold is about per cent. `pairs` are the readings of both that are equal.
     """
-    if is_simple(prediction) or prediction.strip() in golds:
-        return False
     asked = _read_question(question)
+    values = [ours for ours, _ in pairs]
     try:
         return (
-            _is_other_option(prediction, asked.options)
-            or _is_other_unit(prediction, golds, asked.unit)
-            or _is_stray_percent(prediction, golds, question)
+            any(_is_other_option(value, asked.options) for value in values)
+            or _is_other_unit(prediction, values, golds, asked.unit)
+            or _is_stray_percent(pairs, golds, question)
             or ("in terms of" in question and _is_solved_for_another(prediction, golds))
         )
     except Unreadable:
         return False
 
 
-def _is_other_option(prediction: str, options: dict[str, str]) -> bool:
-    choice = read(prediction, False)[0] if options else None
-    if not isinstance(choice, Choice) or choice.value is None or choice.letter not in options:
+def _is_other_option(value: Value, options: dict[str, str]) -> bool:
+    if not isinstance(value, Choice) or value.value is None or value.letter not in options:
         return False
-    return compare(choice.value.text, options[choice.letter]) is False
+    return compare(value.value.text, options[value.letter]) is False
 
 
-def _is_other_unit(prediction: str, golds: Sequence[str], unit: str | None) -> bool:
-    is_quantity = unit and _IS_QUANTITY.search(prediction)
-    words = unit.split() if unit and is_quantity else []
-    asked = read_unit([Token("word", word) for word in words]) if words else None
-    if not asked:
-        return False
-    units = [one.unit for one in read(prediction, False) if isinstance(one, Scalar) and one.unit]
-    if not any(_is_convertible(one, asked[0]) for one in units):
+def _is_other_unit(
+    prediction: str, values: Sequence[Value], golds: Sequence[str], unit: str | None
+) -> bool:
+    asked = read_unit([Token("word", word) for word in unit.split()]) if unit else None
+    units = [one.unit for one in values if isinstance(one, Scalar) and one.unit]
+    if not asked or not any(_is_convertible(one, asked[0]) for one in units):
         return False
     return not any(is_same_value(prediction, gold) for gold in golds if not is_plain(gold))
 
@@ -188,15 +195,20 @@ def _solved_for(text: str) -> str | None:
     return plain_label(value) if isinstance(value, Relation) and value.ops == ("=",) else None
 
 
-def _is_stray_percent(prediction: str, golds: Sequence[str], question: str) -> bool:
-    if "%" not in prediction or any("%" in gold for gold in golds):
+def _is_stray_percent(
+    pairs: Sequence[tuple[Value, Value]], golds: Sequence[str], question: str
+) -> bool:
+    """Whether a sign stands behind a number that is the gold without it."""
+    if any("%" in gold for gold in golds) or _PERCENT.search(question.lower()):
         return False
-    if _PERCENT.search(question.lower()):
-        return False
-    value = read(prediction, False)[0]
-    if not isinstance(value, Scalar) or not value.percent:
-        return False
-    return any(is_same_value(prediction.replace("\\%", "").replace("%", ""), one) for one in golds)
+    return any(
+        isinstance(ours, Scalar)
+        and ours.percent
+        and isinstance(gold, Scalar)
+        and not gold.percent
+        and identical(ours.tree, gold.tree)
+        for ours, gold in pairs
+    )
 
 
 def _is_convertible(unit: Unit, asked: Unit) -> bool:

@@ -1,12 +1,21 @@
-"""Forms: formulas as trees in one order, to tell whether two are the same but for their print."""
+"""Forms: formulas as trees in one order, to tell whether one is, or contains, another.
+
+`form` gives a value the same tree for any print and order of its terms and factors. With
+`is_exact` roots and repeated factors stay as they are printed. With `is_reduced` what changes
+nothing is gone as well: opposite terms, a factor and its inverse, terms that are 0 and factors that
+are 1, however they are written, and sums of plain numbers.
+"""
 
 import contextlib
 import functools
 import re
 from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
 from math import gcd
 from typing import Any
 
+from grading.equivalence.numeric import identical
 from grading.equivalence.readings import read
 from grading.equivalence.tokens import Unreadable
 from grading.equivalence.values import (
@@ -24,66 +33,79 @@ from grading.equivalence.values import (
 
 IS_FORMULA = re.compile(r"\d|[-+*/^=\u00d7\u00f7\u2212\u00b7\u221a]|\\[A-Za-z]")
 _COMBINATIONS = re.compile(r"\bC\((\d+),\s?(\d+)\)")
-_POWER = re.compile(r"\^|square|cubic|\bsq\b|\bcu\b")
 MAX_CHARS = 500  # of a formula
 Form = Any  # a hashable tree
 
 
 @functools.lru_cache(maxsize=4096)
-def forms(text: str, with_sides: bool = False, is_exact: bool = False) -> dict[Form, bool]:
-    """{what a reading of a text is, its terms and factors in one order: whether it is plain}.
-
-    Roots are powers and `xx` is `x^2`, but with `is_exact` each stays as it is printed.
-    """
+def read_formula(text: str) -> tuple[Value, ...]:
+    """The readings of a formula in a question; none where there is no formula."""
     text = _COMBINATIONS.sub(r"\\binom{\1}{\2}", text.strip().rstrip(".,;:?= ").lstrip(",;: "))
     if not text or len(text) > MAX_CHARS or not IS_FORMULA.search(text):
-        return {}
-    values: list[Value] = []
+        return ()
     with contextlib.suppress(Unreadable):
-        values += read(text, False)
-    values += [value.value for value in values if isinstance(value, Choice) and value.value]
-    if with_sides:
-        values += [side for value in values if isinstance(value, Relation) for side in value.parts]
-    found = {
-        form: _is_plain(value) or (form[0] == "num" and len(form) == 2)  # 5/1, with no unit
-        for value in values
-        if (form := _form(value, is_exact)) is not None
-    }
-    return {form: plain for form, plain in found.items() if form[0] != "var"}
+        return tuple(one for value in read(text, False) for one in (value, *_inside(value)))
+    return ()
 
 
-def _form(value: Value, is_exact: bool) -> Form:
+def _inside(value: Value) -> tuple[Value, ...]:
+    """The value of an option."""
+    return (value.value,) if isinstance(value, Choice) and value.value else ()
+
+
+def form(value: Value, is_exact: bool = False, is_reduced: bool = False) -> Form:
+    """A value as a tree, its terms and factors in one order; None for words and unknown text.
+
+    The unit and the per cent sign of a number are left out.
+    """
+    flags = is_exact, is_reduced
+    if isinstance(value, Scalar):
+        return _ordered(value.tree, *flags)
     if isinstance(value, Relation):
-        parts = [_form(part, is_exact) or part.text for part in value.parts]
+        parts = [form(part, *flags) or part.text for part in value.parts]
         return "relation", value.ops, tuple(sorted(parts, key=repr))
     if isinstance(value, Sequence) and value.kind == "ratio" and len(value.items) == 2:
         top, bottom = (item.tree for item in value.items)
-        return _ordered(("mul", top, ("pow", bottom, MINUS_ONE)), is_exact)
+        return _ordered(("mul", top, ("pow", bottom, MINUS_ONE)), *flags)
     if isinstance(value, Sequence):
-        items = tuple(_form(item, is_exact) or item.text for item in value.items)
+        items = tuple(form(item, *flags) or item.text for item in value.items)
         return value.kind, value.form, items
-    if isinstance(value, Scalar):
-        tree = _ordered(value.tree, is_exact)
-        if value.unit:  # 26 ml is no copy of 26 cm^3
-            is_power = bool(_POWER.search(value.text))
-            return (*tree, value.unit, is_power)
-        return (*tree, "%") if value.percent else tree
     return None
 
 
-def _is_plain(value: Value) -> bool:
+def contains(whole: Form, part: Form) -> bool:
+    """Whether a form is, or has anywhere in it, another form: terms of a sum, factors, a side."""
+    if whole == part:
+        return True
+    if not isinstance(whole, tuple):
+        return False
+    are_alike = whole[:1] == part[:1] and whole[0] in ("add", "mul")
+    if are_alike and not Counter(part[1:]) - Counter(whole[1:]):
+        return True
+    return any(contains(one, part) for one in whole)
+
+
+def parts_of(value: Value) -> Iterator[Value]:
+    """A value and all values in it: the sides of a relation, the items of a list."""
+    yield value
+    inside = value.parts if isinstance(value, Relation) else getattr(value, "items", ())
+    for one in (*inside, *_inside(value)):
+        yield from parts_of(one)
+
+
+def is_plain(value: Value) -> bool:
     """Whether it is no formula: a number or a fraction in lowest terms, a name, a point."""
     if isinstance(value, Sequence):
         if value.kind == "ratio" and all(i.tree[0] == "num" for i in value.items):
             return gcd(*(int(item.tree[1]) for item in value.items)) == 1
-        return value.kind == "based" or all(map(_is_plain, value.items))
+        return value.kind == "based" or all(map(is_plain, value.items))
     if not isinstance(value, Scalar) or (value.unit and value.unit.dimensions):
         return False
     kind, *parts = value.tree
     if kind in ("num", "var", "const"):
         return True
     if kind == "mul" and parts[0] == MINUS_ONE and len(parts) == 2:
-        return _is_plain(Scalar("", parts[1]))
+        return is_plain(Scalar("", parts[1]))
     if kind == "add":  # a mixed number
         return len(parts) == 2 and parts[0][0] == "num" and is_lowest(parts[1])
     is_named = kind == "mul" and len(parts) == 2 and parts[0][0] == "num"
@@ -105,7 +127,7 @@ def is_lowest(tree: Tree) -> bool:
     return is_quotient(tree) and gcd(int(tree[1][1]), int(tree[2][1][1])) == 1
 
 
-def _ordered(tree: Tree, is_exact: bool) -> Tree:
+def _ordered(tree: Tree, is_exact: bool, is_reduced: bool) -> Tree:
     """A tree with its terms and factors in one order, without what does nothing to it.
 
     That is brackets around some of them, + 0, two signs, a factor or an exponent of 1, and powers
@@ -113,19 +135,20 @@ def _ordered(tree: Tree, is_exact: bool) -> Tree:
     """
     if not isinstance(tree, tuple):
         return tree
-    kind, *parts = tree[0], *(_ordered(part, is_exact) for part in tree[1:])
+    kind, *parts = tree[0], *(_ordered(part, is_exact, is_reduced) for part in tree[1:])
     if kind == "call" and parts[0] == "root" and not is_exact:
-        kind, parts = "pow", [parts[1], _ordered(("pow", parts[2], MINUS_ONE), is_exact)]
+        inverse = _ordered(("pow", parts[2], MINUS_ONE), is_exact, is_reduced)
+        kind, parts = "pow", [parts[1], inverse]
     if kind == "pow":
-        return _power(*parts)
+        return _power(*parts, is_exact)
     if kind in ("add", "mul"):
         flat = [one for part in parts for one in (part[1:] if part[0] == kind else (part,))]
-        return _sum(flat) if kind == "add" else _product(flat, is_exact)
+        return _sum(flat, is_reduced) if kind == "add" else _product(flat, is_exact, is_reduced)
     return (kind, *parts)
 
 
-def _power(base: Tree, exponent: Tree) -> Tree:
-    if ONE in (base, exponent):
+def _power(base: Tree, exponent: Tree, is_exact: bool) -> Tree:
+    if ONE in (base, exponent) or (base, exponent) == (MINUS_ONE, MINUS_ONE):
         return base
     if base[0] == "pow":
         before = base[2]
@@ -133,18 +156,49 @@ def _power(base: Tree, exponent: Tree) -> Tree:
         is_root = before == ("pow", exponent, MINUS_ONE) or exponent == ("pow", before, MINUS_ONE)
         if is_inverse_twice or (is_root and not variables(base)):  # of x^2 the root is |x|
             return base[1]
+    if base[0] == "mul" and exponent == MINUS_ONE and not is_exact:  # 1/(2x) is 1/2 times 1/x
+        return _sorted("mul", [_power(one, MINUS_ONE, is_exact) for one in base[1:]])
     return "pow", base, exponent
 
 
-def _sum(terms: list[Tree]) -> Tree:
+def _sum(terms: list[Tree], is_reduced: bool) -> Tree:
+    if is_reduced:
+        numbers = [one[1] for one in terms if one[0] == "num"]
+        kept = [one for one in terms if one[0] != "num" and not _is(ZERO, one)]
+        terms = [*_without_pairs(kept, _negative), ("num", sum(numbers, Fraction(0)))]
     return _sorted("add", [one for one in terms if one != ZERO] or [ZERO])
 
 
-def _product(factors: list[Tree], is_exact: bool) -> Tree:
+def _negative(tree: Tree) -> Tree:
+    return _product([MINUS_ONE, *(tree[1:] if tree[0] == "mul" else (tree,))], False, False)
+
+
+def _is(neutral: Tree, tree: Tree) -> bool:
+    """Whether a term or factor is 0 or 1, such as `\\sin^2 t + \\cos^2 t` or `i^4`."""
+    with contextlib.suppress(Unreadable):
+        return tree[0] not in ("num", "var", "const") and identical(tree, neutral)
+    return False
+
+
+def _without_pairs(parts: list[Tree], opposite: Any) -> list[Tree]:
+    """The parts without those whose opposite is there, too."""
+    kept: list[Tree] = []
+    for one in parts:
+        if (other := opposite(one)) in kept:
+            kept.remove(other)
+        else:
+            kept.append(one)
+    return kept
+
+
+def _product(factors: list[Tree], is_exact: bool, is_reduced: bool) -> Tree:
     if ZERO in factors:
         return ZERO
     signs = [MINUS_ONE] * (factors.count(MINUS_ONE) % 2)
     factors = signs + [one for one in factors if one not in (ONE, MINUS_ONE)] or [ONE]
+    if is_reduced:
+        factors = [one for one in factors if not _is(ONE, one)]
+        factors = _without_pairs(factors, lambda one: _power(one, MINUS_ONE, False)) or [ONE]
     if not is_exact:  # (x+1)(x+1) is (x+1)^2
         counts = Counter(factors)
         factors = [one if n == 1 else ("pow", one, ("num", n)) for one, n in counts.items()]

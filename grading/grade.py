@@ -6,19 +6,22 @@ decide goes to math-verify, in child processes with a time and a memory limit (`
 evaluates model text as code. `python -m grading FILE` grades a file.
 """
 
+import functools
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from grading.asked import contradicts, golds_as_asked
-from grading.equivalence.compare import TooLarge, compare, num_listed
+from grading.equivalence.compare import TooLarge, compare, equal_readings, num_listed
 from grading.equivalence.numeric import limited_work
+from grading.equivalence.tokens import is_simple
 from grading.extract import Extraction, extract, extract_short, read_leniently
 from grading.own_grader import Case, judge, text_behind_thought
 from grading.pool import shared_pool
-from grading.restated import is_restated
+from grading.restated import find_tasks, is_restated
 from grading.unfinished import is_half_done, is_unevaluated
 
 # The first four: see `extract`. unparseable: the prediction cannot be read, or is too large to
@@ -36,6 +39,29 @@ VERDICTS = (
 )
 MAX_QUESTION = 5_000  # characters at the end of a question that are read
 Golds = str | float | Sequence[str | float]  # one gold answer, or several of which any may match
+F = TypeVar("F", bound=Callable[..., Any])
+_log = logging.getLogger(__name__)
+
+
+def _unless_it_fails(otherwise: Any) -> Callable[[F], F]:
+    """A decorator: `otherwise` where reading a text raises, which is a fault of ours.
+
+    One completion must not end a run of many thousands. The fault is logged as a warning.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def attempt(*args: Any) -> Any:
+            try:
+                with limited_work():
+                    return function(*args)
+            except Exception as error:  # whatever a text leads to
+                _log.warning("%s of %.300r raised %r", function.__name__, args, error)
+                return otherwise
+
+        return cast(F, attempt)
+
+    return decorate
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +172,11 @@ def grade_leniently(completions: Iterable[str], golds: Iterable[Golds]) -> list[
     "right", "wrong" (also after a time-out), or None if no answer was found.
     """
     pairs: list[tuple[str | None, list[str]]] = []
+    read = _unless_it_fails(None)(read_leniently)
     for completion, gold in zip(completions, golds, strict=True):
         accepted = _as_list(gold)
         is_choice = any(map(_OPTION.fullmatch, accepted))
-        pairs.append((read_leniently(completion, is_choice), accepted))
+        pairs.append((read(completion, is_choice), accepted))
     judged = iter(judge_all([(text, golds) for text, golds in pairs if text is not None]))
     found: list[str | None] = []
     for text, _ in pairs:
@@ -189,15 +216,21 @@ def _grade_all(
     for text, gold, asked_for in zip(texts, golds, asked, strict=True):
         start = time.perf_counter()
         question = asked_for[-MAX_QUESTION:]  # what is asked comes last
-        with limited_work():
-            found = find(text, question)
-            accepted = golds_as_asked(_as_list(gold), question, found.prediction or "")
-            prediction, accepted = _to_judge(found, accepted)
+        found, prediction, accepted = _read_case(find, text, _as_list(gold), question)
         spent = time.perf_counter() - start
         cases.append(_Case(found, prediction, accepted, question, spent))
     pairs = [(case.prediction, case.golds) for case in cases if case.prediction is not None]
     judged = iter(judge_all(pairs))
     return [_to_grade(case, None if case.prediction is None else next(judged)) for case in cases]
+
+
+@_unless_it_fails((Extraction(None, "unparseable"), None, []))
+def _read_case(
+    find: Callable[[Any, str], Extraction], text: Any, golds: list[str], question: str
+) -> tuple[Extraction, str | None, list[str]]:
+    """What was found in a text, the prediction to compare, and the golds as the question says."""
+    found = find(text, question)
+    return found, *_to_judge(found, golds_as_asked(golds, question, found.prediction or ""))
 
 
 def _to_grade(case: _Case, judged: tuple[str, float] | None) -> Grade:
@@ -211,12 +244,18 @@ def _to_grade(case: _Case, judged: tuple[str, float] | None) -> Grade:
     return Grade(verdict, case.prediction, case.seconds + seconds)
 
 
+@_unless_it_fails("unparseable")
 def _verdict_on_equal(prediction: str, question: str, golds: list[str]) -> str:
     """The verdict on a prediction that equals a gold: right only where the work is done."""
-    case = prediction, question, golds
-    if question and (is_restated(*case) or is_half_done(*case) or contradicts(*case)):
+    if prediction.strip() in golds or (is_simple(prediction) and not find_tasks(question)):
+        return "right"
+    pairs = equal_readings(prediction, golds)
+    case = [ours for ours, _ in pairs], question, golds
+    if question and (
+        is_restated(*case) or is_half_done(*case) or contradicts(prediction, pairs, question, golds)
+    ):
         return "wrong"
-    return "unevaluated" if is_unevaluated(prediction, golds, question) else "right"
+    return "unevaluated" if is_unevaluated(pairs, golds, question) else "right"
 
 
 def _to_judge(one: Extraction, golds: list[str]) -> tuple[str | None, list[str]]:
@@ -251,7 +290,7 @@ def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]
     return [(_best(each), spent) for each, spent in zip(verdicts, seconds, strict=True)]
 
 
-@limited_work()
+@_unless_it_fails(["unparseable"])
 def _judge_here(prediction: str, golds: list[str]) -> list[str | None]:
     """A verdict for each gold up to the first match; None where only algebra can decide."""
     verdicts: list[str | None] = []

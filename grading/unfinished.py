@@ -5,73 +5,98 @@ and constants are values; so is whatever the gold itself leaves as it is.
 """
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from grading.equivalence.numeric import exact_value, identical
 from grading.equivalence.readings import read
-from grading.equivalence.tokens import TRIGONOMETRIC, Unreadable, is_simple
+from grading.equivalence.relations import is_label, label_of
+from grading.equivalence.tokens import TRIGONOMETRIC, Unreadable
 from grading.equivalence.values import (
     INVERSE,
     MINUS_ONE,
     ONE,
     Choice,
+    Opaque,
     Relation,
     Scalar,
     Tree,
     Value,
-    scale_of,
+    Words,
     subtrees,
     variables,
 )
 from grading.equivalence.values import Sequence as Several
-from grading.forms import Form, forms, is_lowest, is_quotient
+from grading.forms import Form, form, is_lowest, is_quotient, parts_of
 from grading.restated import find_results, find_tasks
 
 MOST_ROOT = 1000  # factors whose square is looked for
-_OPERATION = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim)(?![A-Za-z])")
-_BRACES = re.compile(r"\{[^{}]*\}")  # \sum_{k=1}^{4} k = 10 is worked out
+_OPERATIONS = {rf"\{name}" for name in ("int", "iint", "iiint", "oint", "sum", "prod", "lim")}
 _KINDS = dict.fromkeys(TRIGONOMETRIC, "trigonometric") | dict.fromkeys(("ln", "log", "lg"), "log")
 _KINDS |= {name: "inverse" for name in TRIGONOMETRIC if name.startswith("arc")}
-TENTH = ("pow", ("num", Fraction(10)), INVERSE)
+TEN, HALF = ("num", Fraction(10)), Fraction(1, 2)
+TENTH = ("pow", TEN, INVERSE)
 MOST = 10**12  # a larger power stays as it is
-_SIGNS = re.compile(
-    r"[-+*/\u00d7\u00f7\u00b7\u2212(|!]|\\[lr]?vert|\\mid|\\(?:times|cdot|ast|div|[dt]?frac|binom|arc[a-z]+"
-    r"|sin|cos|tan|cot|sec|csc|ln|log|[lr]floor|[lr]ceil|gcd|max|min)"
-)
 
 
-def is_unevaluated(prediction: str, golds: Sequence[str], question: str = "") -> bool:
-    """Whether a prediction that equals a gold has sums or products to work out and no gold has.
+def is_unevaluated(
+    pairs: Sequence[tuple[Value, Value]], golds: Sequence[str], question: str = ""
+) -> bool:
+    """Whether a prediction that equals a gold has work left to do and no gold has.
 
-    With a question functions count, too: `\\gcd(48, 36)` says no more than it. Where a gold has
-    letters, any form stays.
+    Where all golds are numbers that are written out, it must be one, too. A letter that no gold
+    has cancels out, so it is work as well. Where golds have letters, any form of them may stay.
+
+    Args:
+        pairs: the readings of the prediction and of the golds that are equal.
+        golds: the texts of the golds.
+        question: with one functions count, too: `\\gcd(48, 36)` says no more than it.
     """
-    if is_simple(prediction) or prediction.strip() in golds:
-        return False
-    result = _BRACES.sub("", prediction).rpartition("=")[2]
-    if _OPERATION.search(result) and not any(map(_OPERATION.search, golds)):
-        return True
-    if not _SIGNS.search(prediction):
-        return False
     try:
-        found = list(_results(prediction, False))
-        if any(_is_left_to_do(*one) for one in found) and all(map(_is_worked_out, golds)):
+        pairs = [pair for pair in pairs if not _is_letter(*pair)]
+        printed = {part.text for _, gold in pairs for part in parts_of(gold)}
+        ours = [result for value, _ in pairs for result in _results(value, False)]
+        ours = [result for result in ours if result.text not in printed]
+        wanted = [result for gold in golds for result in _results(read(gold, True)[0], True)]
+        if any(map(_is_operation, ours)) and not any(map(_is_operation, wanted)):
             return True
-        functions = _functions(prediction, False) if question else set()
-        return bool(functions) and not any(functions <= _functions(gold, True) for gold in golds)
+        ours = [one for one in ours if isinstance(one, Scalar)]
+        wanted = [one for one in wanted if isinstance(one, Scalar)]
+        if not wanted:
+            return False
+        theirs = {name for _, gold in pairs for name in _names(gold)}
+        if not variables(*(one.tree for one in ours)) <= theirs | {"i"}:
+            return True
+        if question and all(map(_is_plain_number, wanted)):
+            return not all(map(_is_written_out, ours))
+        if any(map(_is_left_to_do, ours)) and all(map(_is_worked_out, wanted)):
+            return True
+        functions = _functions(ours) if question else set()
+        return not any(functions <= _functions([one], True) for one in wanted)
     except Unreadable:
         return False
 
 
-def _functions(text: str, is_gold: bool) -> set[str]:
-    """The kinds of function that numbers in a text have; of roots and constants none.
+def _is_letter(ours: Value, theirs: Value) -> bool:
+    """Whether one is an option and the other its letter, which leaves nothing to do."""
+    return any(
+        isinstance(a, Choice) and b.text == a.letter for a, b in ((ours, theirs), (theirs, ours))
+    )
+
+
+def _names(gold: Value) -> set[str]:
+    """The letters in a gold."""
+    parts = (one for one in parts_of(gold) if isinstance(one, Scalar | Words))
+    return variables(*(one.tree for one in parts if one.tree))
+
+
+def _functions(values: Sequence[Scalar], is_gold: bool = False) -> set[str]:
+    """The kinds of function that numbers have; of roots and constants none.
 
     Of a gold with letters all kinds: any form of it may be the answer.
     """
     kinds: set[str] = set()
-    for value, _ in _results(text, is_gold):
+    for value in values:
         if variables(value.tree):  # letters, or i: the polar form stays
             return {*_KINDS.values(), "function"} if is_gold else set()
         calls = [part[1] for part in subtrees(value.tree) if part[0] == "call"]
@@ -79,23 +104,37 @@ def _functions(text: str, is_gold: bool) -> set[str]:
     return kinds
 
 
-def _results(text: str, is_gold: bool) -> Iterator[tuple[Scalar, str]]:
-    """The numbers that a text ends in, each with the text; of `48+24=72` only 72."""
-    pending: list[Value | None] = list(read(text, is_gold)[:1])
+def _results(value: Value, is_gold: bool) -> Iterator[Scalar | Opaque]:
+    """The numbers, and the texts that nobody reads, that a value ends in; of `48+24=72` only 72."""
+    pending: list[Value | None] = [value]
     while pending:
-        value = pending.pop()
-        if isinstance(value, Scalar):
-            yield value, text
-        elif isinstance(value, Relation):
-            if is_gold and all(map(_is_calculation, value.parts)):
-                return  # 8 \\times 14 = 112 itself is asked for
-            if any(isinstance(p, Scalar) and _is_equation_side(p.tree) for p in value.parts[:-1]):
-                return  # x^2 + y^2 = 25
-            pending.append(value.parts[-1])
-        elif isinstance(value, Several) and value.kind != "ratio":
-            pending += value.items
-        elif isinstance(value, Choice):
-            pending.append(value.value)
+        one = pending.pop()
+        if isinstance(one, Scalar | Opaque):
+            yield one
+        elif isinstance(one, Relation):
+            pending += _sides(one, is_gold)
+        elif isinstance(one, Several):
+            pending += one.items
+        elif isinstance(one, Choice):
+            pending.append(one.value)
+
+
+def _sides(relation: Relation, is_gold: bool) -> list[Value]:
+    """The bounds of an inequality; of an equation what its name equals, none where it has none."""
+    if relation.ops[-1] in ("<", ">", r"\le", r"\ge", r"\ne"):
+        return [part for part in relation.parts if not is_label(part)]
+    if is_gold and all(map(_is_calculation, relation.parts)):
+        return []  # 8 \\times 14 = 112 itself is asked for
+    if label_of(relation) is relation.parts[1]:
+        return [relation.parts[0]]  # 5 = x
+    if any(isinstance(p, Scalar) and _is_equation_side(p.tree) for p in relation.parts[:-1]):
+        return []  # x^2 + y^2 = 25
+    return [relation.parts[-1]]
+
+
+def _is_operation(value: Scalar | Opaque) -> bool:
+    """Whether it is a sum, a product, an integral or a limit, which only algebra can read."""
+    return isinstance(value, Opaque) and any(t.text in _OPERATIONS for t in value.tokens)
 
 
 def _is_equation_side(tree: Tree) -> bool:
@@ -107,11 +146,53 @@ def _is_calculation(value: Value) -> bool:
     return isinstance(value, Scalar) and _is_rational(value.tree)
 
 
-def _is_worked_out(gold: str) -> bool:
-    """Whether a gold is numbers without arithmetic and letters."""
-    found = list(_results(gold, True))
-    is_done = [not (variables(one.tree) or _is_left_to_do(one, text)) for one, text in found]
-    return bool(found) and all(is_done)
+def _is_worked_out(gold: Scalar) -> bool:
+    """Whether a gold is a number without arithmetic and letters."""
+    return not (variables(gold.tree) or _is_left_to_do(gold))
+
+
+def _is_plain_number(gold: Scalar) -> bool:
+    """Whether a gold is a number that is written out, and no power or root."""
+    kinds = {part[:1] for part in subtrees(gold.tree) if part[0] == "call" or _is_power(part)}
+    return not kinds and _is_written_out(gold)
+
+
+def _is_power(tree: Tree) -> bool:
+    return tree[0] == "pow" and tree[2] != MINUS_ONE and tree[1] != TEN
+
+
+def _is_written_out(value: Scalar) -> bool:
+    """Whether a number is written out: 3, -0.5, 3/4, 1 1/2, 3 million, 3 * 10^{-1}, 2^{10}.
+
+    Roots are, too.
+    """
+    return r"\div" not in value.text and _is_number_form(_unscaled(value))
+
+
+def _unscaled(value: Scalar) -> Tree:
+    """The tree of a number, without what a word behind it multiplies it with."""
+    return value.tree[1] if value.is_scaled else value.tree
+
+
+def _is_number_form(tree: Tree) -> bool:
+    kind, *parts = tree
+    if kind == "num":
+        return True
+    if kind == "call" and parts[0] == "root":
+        return all(map(_is_number_form, parts[1:]))
+    if kind == "pow":
+        return all(map(_is_number_form, parts))
+    if kind == "add":
+        return _is_mixed(parts) or any(map(_is_huge, parts))
+    if kind != "mul" or len(parts) != 2:
+        return False
+    first, second = parts
+    if first == MINUS_ONE:
+        return _is_number_form(second)
+    if second == ONE or (second[:2] == ("pow", TEN) and second[2] != MINUS_ONE):
+        return _is_number_form(first) and _is_number_form(second)
+    is_integer = (exact_value(tree) or HALF).denominator == 1  # 48/2 is work, 5/1 is not
+    return _is_plain_quotient(parts) and (not is_integer or second[1] == ONE)
 
 
 def _is_rational(tree: Tree) -> bool:
@@ -120,14 +201,14 @@ def _is_rational(tree: Tree) -> bool:
     return all(map(_is_rational, tree[1:]))
 
 
-def _is_left_to_do(value: Scalar, text: str) -> bool:
+def _is_left_to_do(value: Scalar) -> bool:
     if r"\div" in value.text:
         return _is_rational(value.tree)
-    return _has_arithmetic(value.tree, scale_of(text))
+    return _has_arithmetic(_unscaled(value))
 
 
-def _has_arithmetic(tree: Tree, scale: Fraction) -> bool:
-    """Whether two numbers are added or multiplied anywhere; `scale`: of a word such as million."""
+def _has_arithmetic(tree: Tree) -> bool:
+    """Whether two numbers are added or multiplied anywhere."""
     kind, *parts = tree
     if kind in ("num", "var", "const"):
         return False
@@ -139,16 +220,15 @@ def _has_arithmetic(tree: Tree, scale: Fraction) -> bool:
             return True
     if kind == "mul":
         numbers = [part for part in parts if part != MINUS_ONE and _is_number(part)]
-        is_scaled = scale != 1 and ("num", scale) in numbers[1:]
-        if len(numbers) > 1 and not is_scaled and not _is_plain_quotient(numbers):
+        if len(numbers) > 1 and not _is_plain_quotient(numbers):
             return True
-    return any(_has_arithmetic(part, scale) for part in parts)
+    return any(map(_has_arithmetic, parts))
 
 
 def _has_rational_value(part: Tree) -> bool:
-    """Whether a term is a rational number, `\\sqrt{961}` too."""
+    """Whether a term is a rational number, `\\sqrt{961}` and `i^4` too."""
     if variables(part):
-        return False
+        return variables(part) == {"i"}
     floor = exact_value(("call", "floor", part))
     return exact_value(part) is not None or identical(part, ("num", floor or Fraction(0)))
 
@@ -192,40 +272,40 @@ def _is_mixed(terms: list[Tree]) -> bool:
     """Whether two terms are a mixed number: an integer and a fraction below one."""
     if len(terms) != 2 or terms[0][0] != "num" or terms[0][1].denominator != 1:
         return False
-    kind, *parts = terms[1]
-    is_fraction = kind == "mul" and len(parts) == 2 and parts[1][0] == "pow"
-    if not is_fraction or parts[0][0] != "num" or parts[1][1][0] != "num":
-        return False
-    return 0 < parts[0][1] < parts[1][1][1]
+    return is_quotient(terms[1]) and 0 < terms[1][1][1] < terms[1][2][1][1]
 
 
-def is_half_done(prediction: str, question: str, golds: Sequence[str]) -> bool:
-    """Whether a prediction is not in lowest terms, factored, expanded or simplified as asked."""
+def is_half_done(values: Iterable[Value], question: str, golds: Sequence[str]) -> bool:
+    """Whether a prediction is not in lowest terms, factored, expanded or simplified as asked.
+
+    `values` are the readings of the prediction that equal a gold.
+    """
     tasks = find_tasks(question) - {"other"}
-    if not tasks or not golds or prediction.strip() in golds:
+    if not tasks or not golds:
         return False
-    results = find_results(prediction, golds)
+    results = [one for value in values for one in find_results(value, golds)]
+    wanted = [one for gold in golds for one in find_results(read(gold, True)[0], golds)]
     if "reduce" in tasks and any(map(_is_unreduced, results)):
-        return not any(map(_is_unreduced, golds))
+        return not any(map(_is_unreduced, wanted))
     if "expand" in tasks and any(map(_has_product, results)):
-        return not any(map(_has_product, golds))
-    is_simple_gold = "simplify" in tasks and not any(map(_num_divisions, golds))
-    if is_simple_gold and all(map(_num_divisions, results)):
+        return not any(map(_has_product, wanted))
+    is_simple_gold = "simplify" in tasks and not any(map(_num_divisions, wanted))
+    if is_simple_gold and results and all(map(_num_divisions, results)):
         return True
-    most = _num_factors(golds[0]) if "factor" in tasks and len(golds) == 1 else 0
-    return most > 1 and all(_num_factors(result) < most for result in results)
+    most = _num_factors(wanted[0]) if "factor" in tasks and len(golds) == 1 else 0
+    return most > 1 and bool(results) and all(_num_factors(one) < most for one in results)
 
 
-def _num_divisions(text: str) -> int:
-    """How many divisions by letters a text has: `(x^2-9)/(x-3)` is still to be simplified."""
-    trees = [part for form in forms(text, is_exact=True) for part in _trees(form)]
+def _num_divisions(value: Value) -> int:
+    """How many divisions by letters a value has: `(x^2-9)/(x-3)` is still to be simplified."""
+    trees = _trees(form(value, is_exact=True))
     inverses = [one[1] for one in trees if one[0] == "pow" and MINUS_ONE in subtrees(one[2])]
     return len([base for base in inverses if variables(base)])
 
 
-def _has_product(text: str) -> bool:
-    """Whether a text has a power of a sum, or a product of it and letters: `x(x+2)`."""
-    for part in (part for form in forms(text) for part in _trees(form)):
+def _has_product(value: Value) -> bool:
+    """Whether a value has a power of a sum, or a product of it and letters: `x(x+2)`."""
+    for part in _trees(form(value)):
         factors = [one for one in part[1:] if isinstance(one, tuple) and variables(one)]
         has_sum = any(one[0] == "add" for one in factors)
         is_power = part[0] == "pow" and part[1][0] == "add"
@@ -234,19 +314,17 @@ def _has_product(text: str) -> bool:
     return False
 
 
-def _trees(form: Form) -> list[Tree]:
-    is_tree = form[0] in ("add", "mul", "pow", "call")
-    return [part for part in subtrees(form) if isinstance(part[0], str)] if is_tree else []
+def _trees(one: Form) -> list[Tree]:
+    is_tree = one is not None and one[0] in ("add", "mul", "pow", "call")
+    return [part for part in subtrees(one) if isinstance(part[0], str)] if is_tree else []
 
 
-def _num_factors(text: str) -> int:
+def _num_factors(value: Value) -> int:
     """How many factors a product has, a power as many as its exponent; 0 where it has divisions."""
-    exact = [form for form in forms(text) if not _has_divisions(form)]
-    return max(map(_count_factors, exact), default=0)
-
-
-def _has_divisions(form: Form) -> bool:
-    return any(part[0] == "pow" and MINUS_ONE in subtrees(part[2]) for part in _trees(form))
+    one = form(value)
+    trees = _trees(one)
+    has_divisions = any(part[0] == "pow" and MINUS_ONE in subtrees(part[2]) for part in trees)
+    return 0 if one is None or has_divisions else _count_factors(one)
 
 
 def _count_factors(tree: Tree) -> int:
@@ -257,11 +335,11 @@ def _count_factors(tree: Tree) -> int:
     return _count_factors(parts[0]) * abs(int(parts[1][1])) if is_power else 1
 
 
-def _is_unreduced(text: str) -> bool:
-    """Whether a text is a fraction that is not in lowest terms, or has a root like that of 45."""
-    exact = forms(text, is_exact=True)
-    is_fraction = any(is_quotient(form) and not is_lowest(form) for form in exact)
-    return is_fraction or any(_has_square(part) for form in exact for part in _trees(form))
+def _is_unreduced(value: Value) -> bool:
+    """Whether a value is a fraction that is not in lowest terms, or has a root like that of 45."""
+    exact = form(value, is_exact=True)
+    is_fraction = exact is not None and is_quotient(exact) and not is_lowest(exact)
+    return is_fraction or any(map(_has_square, _trees(exact)))
 
 
 def _has_square(part: Tree) -> bool:

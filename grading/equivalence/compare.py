@@ -4,8 +4,9 @@ Three-valued: True, False, or None where a value is outside our grammar and ther
 ask. A number never equals a relation or a list; sets are unordered, tuples ordered.
 """
 
+import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
@@ -547,22 +548,45 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
         return ours == theirs or Fraction(ours) == Fraction(theirs)
     comparison = Comparison(algebra)
     results: list[bool | None] = []
-    functions = _functions(prediction, gold)
-    ours, theirs = read(prediction, False, functions), read(gold, True, functions)
-
-    def pairs() -> Iterator[tuple[Value, Value]]:
-        yield from product(ours, theirs)
-        # Without conditions last, and only then read: most pairs are decided before.
-        yield from product(read_bare(prediction, False, functions), theirs)
-        yield from product(ours, read_bare(gold, True, functions))
-
-    for one, other in pairs():
+    for one, other in _pairs(prediction, gold):
         if not one.text or not other.text:
             return False
         results.append(comparison.same(one, other))
         if results[-1]:
             return True
     return None if None in results else False
+
+
+def _pairs(prediction: str, gold: str) -> Iterator[tuple[Value, Value]]:
+    """Each reading of a prediction with each of a gold.
+
+    Those without conditions come last, and only then are they read: most pairs are decided before.
+    """
+    functions = _functions(prediction, gold)
+    ours, theirs = read(prediction, False, functions), read(gold, True, functions)
+    yield from product(ours, theirs)
+    yield from product(read_bare(prediction, False, functions), theirs)
+    yield from product(ours, read_bare(gold, True, functions))
+
+
+@limited_work()
+def equal_readings(prediction: str, golds: Iterable[str]) -> list[tuple[Value, Value]]:
+    """(reading of a prediction, reading of a gold) that are equal, the first for each gold.
+
+    What the question forbids is asked of these, never of the text: a condition or a label that
+    `compare` leaves out cannot hide anything. Where only algebra found the two equal, all readings
+    of the prediction are returned.
+    """
+    comparison = Comparison(None)
+    found, all_pairs = [], []
+    for gold in golds:
+        with contextlib.suppress(TooLarge):
+            for pair in _pairs(prediction, gold):
+                all_pairs.append(pair)
+                if comparison.same(*pair):
+                    found.append(pair)
+                    break
+    return found or all_pairs
 
 
 def is_same_value(first: str, second: str) -> bool:

@@ -532,4 +532,4 @@ def read_scalar(tokens: list[Token]) -> Value | None:
         return read_compound(tokens)
     if scale != 1:
         tree = ("mul", tree, ("num", Fraction(scale)))
-    return Scalar(text, tree, unit, percent)
+    return Scalar(text, tree, unit, percent, is_scaled=scale != 1)

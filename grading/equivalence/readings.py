@@ -267,6 +267,7 @@ def _braced(tokens: list[Token]) -> str:
 
 _SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
 _SET_NAME = re.compile(r"\\[a-z]+|[{}]")  # what is around it
+_ONE_NAME = re.compile(r"[A-Za-z]|\\[A-Za-z]+")  # of a variable
 _CONDITION = re.compile(r"\\forall|(?:for|if|when|where|with)\b.*", re.IGNORECASE)
 _GENERAL = re.compile(r"\\forall|for (?:all|every|any|each)\b.*|where\b.*", re.IGNORECASE)
 _CASE = re.compile(r"\b(?:if|when)\b", re.IGNORECASE)
@@ -358,16 +359,23 @@ def _conditional(tokens: list[Token]) -> list[Value]:
         return [read_tokens(head)]
     if isinstance(condition, Relation) and condition.ops == (r"\in",):
         variable, where = condition.parts[0].text, condition.parts[1].text
-        if name := _SET_NAMES.get(_SET_NAME.sub("", where)):
+        name = _SET_NAMES.get(_SET_NAME.sub("", where))
+        if name and _ONE_NAME.fullmatch(variable):
             return [read_tokens(_renamed(head, {variable: name}))]
     return [Sequence(canonical(tokens), "conditional", (read_tokens(head), condition))]
 
 
 def _renamed(tokens: list[Token], names: dict[str, str]) -> list[Token]:
-    is_name = [token.kind == "word" and len(token.text) < 3 for token in tokens]
-    pairs = zip(tokens, is_name, strict=True)
-    table = str.maketrans(names)
-    return [replace(t, text=t.text.translate(table)) if is_one else t for t, is_one in pairs]
+    """The tokens with other names for some letters, and for commands such as `\\mu`."""
+    letters = str.maketrans({name: new for name, new in names.items() if len(name) == 1})
+    renamed = []
+    for token in tokens:
+        if token.text in names:
+            token = Token("word", names[token.text], token.spaced)
+        elif token.kind == "word" and len(token.text) < 3:
+            token = replace(token, text=token.text.translate(letters))
+        renamed.append(token)
+    return renamed
 
 
 @functools.lru_cache(maxsize=4096)
@@ -557,8 +565,10 @@ def _read_unit_vectors(value: Scalar) -> Sequence | None:
         return None
     cells = []
     for name in names:
-        point = {one: Fraction(one == name) for one in names}
-        cells.append(Scalar(f"{value.text}:{name}", values.at(value.tree, point)))
+        terms = [term for term in _terms(value.tree) if name in values.variables(term)]
+        trees = [values.at(term, {name: Fraction(1)}) for term in terms] or [values.ZERO]
+        tree = trees[0] if len(trees) == 1 else ("add", *trees)
+        cells.append(Scalar(f"{value.text}:{name}", tree))
     return Sequence(value.text, "pair", tuple(cells), ("(", ")"))
 
 
@@ -592,7 +602,7 @@ def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:
     guess = is_gold and is_letter  # 2 t may well be 2 times t
     with contextlib.suppress(Unreadable):
         tree = ("mul", parse.parse(value), ("num", Fraction(scale)))
-        return Scalar(canonical(tokens), tree, unit, is_guess=guess)
+        return Scalar(canonical(tokens), tree, unit, is_guess=guess, is_scaled=True)
 
 
 _ORDINAL_THING = re.compile(

@@ -225,13 +225,6 @@ def is_measure(word: str) -> bool:
     return _find(word.lower()) is not None
 
 
-def scale_of(text: str) -> Fraction:
-    """What the last word of a text multiplies its number with: a million, a dozen; 1 for none."""
-    words = re.findall(r"[A-Za-z\u4e00-\u9fff]+", text.lower())
-    known = (_SIZES.get(word) or _SIZES.get(_singular(word)) for word in reversed(words))
-    return Fraction(next(filter(None, known), 1))
-
-
 def is_blurring(token: Token) -> bool:
     """Whether words deny or blur the value after them: `not 5`, `at least 5`."""
     return any(word.lower() in _BLURRING for word in _words(token))
@@ -333,6 +326,7 @@ class Scalar:
     unit: Unit | None = None
     percent: bool = False
     is_guess: bool = False  # the unit is a letter that may be a variable
+    is_scaled: bool = False  # the last factor is a word's, such as million, or the 1 of any unit
 
 
 @dataclass(frozen=True, slots=True)
