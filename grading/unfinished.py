@@ -55,9 +55,9 @@ def is_unevaluated(
     try:
         pairs = [pair for pair in pairs if not _is_letter(*pair)]
         printed = {part.text for _, gold in pairs for part in parts_of(gold)}
-        ours = [result for value, _ in pairs for result in _results(value, False)]
+        ours = [result for value, gold in pairs for result in _results(value, gold)]
         ours = [result for result in ours if result.text not in printed]
-        wanted = [result for gold in golds for result in _results(read(gold, True)[0], True)]
+        wanted = [result for gold in golds for result in _results(read(gold, True)[0])]
         if any(map(_is_operation, ours)) and not any(map(_is_operation, wanted)):
             return True
         ours = [one for one in ours if isinstance(one, Scalar)]
@@ -104,31 +104,39 @@ def _functions(values: Sequence[Scalar], is_gold: bool = False) -> set[str]:
     return kinds
 
 
-def _results(value: Value, is_gold: bool) -> Iterator[Scalar | Opaque]:
-    """The numbers, and the texts that nobody reads, that a value ends in; of `48+24=72` only 72."""
+def _results(value: Value, gold: Value | None = None) -> Iterator[Scalar | Opaque]:
+    """The numbers, and the texts that nobody reads, that a value ends in; of `48+24=72` only 72.
+
+    `gold`: what a prediction's value equals; None where the value is itself a gold.
+    """
     pending: list[Value | None] = [value]
     while pending:
         one = pending.pop()
         if isinstance(one, Scalar | Opaque):
             yield one
         elif isinstance(one, Relation):
-            pending += _sides(one, is_gold)
+            pending += _sides(one, gold)
         elif isinstance(one, Several):
             pending += one.items
         elif isinstance(one, Choice):
             pending.append(one.value)
 
 
-def _sides(relation: Relation, is_gold: bool) -> list[Value]:
-    """The bounds of an inequality; of an equation what its name equals, none where it has none."""
+def _sides(relation: Relation, gold: Value | None) -> list[Value]:
+    """The bounds of an inequality; of an equation what its name equals.
+
+    None of an equation that is itself the answer: the gold `8 \\times 14 = 112`, and
+    `x^2 + y^2 = 25` where the gold is one.
+    """
     if relation.ops[-1] in ("<", ">", r"\le", r"\ge", r"\ne"):
         return [part for part in relation.parts if not is_label(part)]
-    if is_gold and all(map(_is_calculation, relation.parts)):
-        return []  # 8 \\times 14 = 112 itself is asked for
+    if gold is None and all(map(_is_calculation, relation.parts)):
+        return []
     if label_of(relation) is relation.parts[1]:
         return [relation.parts[0]]  # 5 = x
-    if any(isinstance(p, Scalar) and _is_equation_side(p.tree) for p in relation.parts[:-1]):
-        return []  # x^2 + y^2 = 25
+    may_be_equation = gold is None or isinstance(gold, Relation)
+    if may_be_equation and any(map(_is_equation_side, relation.parts[:-1])):
+        return []
     return [relation.parts[-1]]
 
 
@@ -137,9 +145,10 @@ def _is_operation(value: Scalar | Opaque) -> bool:
     return isinstance(value, Opaque) and any(t.text in _OPERATIONS for t in value.tokens)
 
 
-def _is_equation_side(tree: Tree) -> bool:
+def _is_equation_side(value: Value) -> bool:
     """Whether a side is more than a name: `x^2`, and no `x` or `f(x)`."""
-    return bool(variables(tree)) and tree[0] not in ("var", "call")
+    is_number = not isinstance(value, Scalar) or not variables(value.tree)
+    return not is_number and value.tree[0] not in ("var", "call")
 
 
 def _is_calculation(value: Value) -> bool:
@@ -202,9 +211,8 @@ def _is_rational(tree: Tree) -> bool:
 
 
 def _is_left_to_do(value: Scalar) -> bool:
-    if r"\div" in value.text:
-        return _is_rational(value.tree)
-    return _has_arithmetic(_unscaled(value))
+    is_division = r"\div" in value.text and variables(value.tree) <= {"i"}
+    return is_division or _has_arithmetic(_unscaled(value))
 
 
 def _has_arithmetic(tree: Tree) -> bool:

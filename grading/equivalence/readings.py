@@ -315,8 +315,10 @@ def _is_wordy(token: Token, longest_name: int = 1) -> bool:
 def _is_about(condition: Relation, head: list[Token]) -> bool:
     """Whether a relation says which values a letter of an answer may take: not `x = 1, y > 2`."""
     if condition.ops == (r"\in",):
-        letter = condition.parts[0].text
-        return len(letter) == 1 and any(letter in t.text for t in head if t.kind == "word")
+        name = condition.parts[0].text
+        words = "".join(token.text for token in head if token.kind == "word")
+        is_there = any(token.text == name for token in head) or name in words
+        return bool(_ONE_NAME.fullmatch(name)) and is_there
     value = read_tokens(head)
     if isinstance(value, Relation) and value.ops == ("=",):
         value = value.parts[-1]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from grading.equivalence.compare import compare, is_parseable
-from grading.grade import VERDICTS, grade, grade_short_all
+from grading.equivalence.compare import compare, is_parseable, num_listed
+from grading.grade import VERDICTS, grade, grade_leniently, grade_short_all
 
 pytestmark = pytest.mark.integration
 
@@ -71,6 +71,37 @@ values = st.one_of(
 )
 
 
+# What the grammar knows besides expressions: names of several letters, relations, conditions in
+# words, sets, units, joined to statements that may make no sense.
+NAMES = [
+    "x", "n", "\\lambda", "AB", "x_1", "\\overline{AB}", "f(x)", "\\vec{v}", "P(A)", "a,b", "(x,y)",
+    "\\mathbb{R}", "\\mathbf{i}", "the area", "\\text{rate}",
+]  # fmt: skip
+RELATIONS = [
+    "=", "<", ">", "\\le", "\\ge", "\\ne", "\\approx", "\\in", "\\equiv", "\\to", ":=", "\\notin",
+    "\\subset", "\\mid", " is ",
+]  # fmt: skip
+CONDITIONS = [
+    "\\text{ for all }", ",\\ \\forall ", "\\text{ where }", "\\text{ with }", " if ", " when ",
+    ", ",
+    "\\quad (", "\\bmod ", "\\pmod ", "\\text{ for even }", " unless ", " such that ", "\\colon ",
+]  # fmt: skip
+SETS = [
+    "\\mathbb{R}", "\\mathbb{Z}", "\\mathbb N", "\\{1, 2\\}", "(0, \\infty)", "[1, 2] \\cup (3, 4)",
+    "\\emptyset", "\\mathbb{R} \\setminus \\{0\\}",
+]  # fmt: skip
+UNITS = [
+    "", "", "\\text{ cm}^2", " m/s", "^\\circ", "\\%", " dozen", "\\text{ (apples)}", " units",
+    "\\$",
+]  # fmt: skip
+terms = st.tuples(expressions | st.sampled_from(NAMES + SETS), st.sampled_from(UNITS)).map("".join)
+links = st.tuples(st.sampled_from(RELATIONS), terms).map("".join)
+relations = st.tuples(terms, st.lists(links, max_size=3).map("".join)).map("".join)
+memberships = st.tuples(st.sampled_from(NAMES), st.sampled_from(SETS)).map("\\in ".join)
+conditions = st.tuples(st.sampled_from(CONDITIONS), relations | memberships).map("".join)
+statements = st.tuples(relations, st.lists(conditions, max_size=2).map("".join)).map("".join)
+
+
 def boxed(answer: str) -> str:
     return f"<think>a</think> \\boxed{{{answer}}}"
 
@@ -79,6 +110,19 @@ def boxed(answer: str) -> str:
 def test_no_input_crashes_the_grader(text, gold):
     assert grade(text, gold).verdict in VERDICTS
     assert grade_short_all([text], [gold])[0].verdict in VERDICTS
+
+
+@given(statements, statements, statements)
+def test_no_statement_raises_in_the_grader(caplog, text, gold, question):
+    """A text that raises is a verdict and a warning, so that a run goes on: none may warn."""
+    caplog.clear()
+    form = {"final_number": True, "think_prefilled": None}
+    for words in (text, boxed(text), f"The answer is {text}."):
+        assert grade(words, [gold, text], f"Compute ${question}$.", **form).verdict in VERDICTS
+        assert grade_short_all([words], [gold], [question])[0].verdict in VERDICTS
+    assert grade_leniently([text], [gold])[0] in ("right", "wrong", None)
+    assert is_parseable(text) in (True, False) and num_listed(text) >= 0
+    assert caplog.records == []
 
 
 @given(values)
