@@ -3,7 +3,7 @@
 `form` gives a value the same tree for any print and order of its terms and factors. With
 `is_exact` roots and repeated factors stay as they are printed. With `is_reduced` what changes
 nothing is gone as well: opposite terms, a factor and its inverse, terms that are 0 and factors that
-are 1, however they are written, and sums of plain numbers.
+are 1, however they are written; and what is a rational number is that number.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
-from grading.equivalence.numeric import identical
+from grading.equivalence.numeric import exact_value, identical
 from grading.equivalence.readings import read
 from grading.equivalence.tokens import Unreadable
 from grading.equivalence.values import (
@@ -135,6 +135,8 @@ def _ordered(tree: Tree, is_exact: bool, is_reduced: bool) -> Tree:
     """
     if not isinstance(tree, tuple):
         return tree
+    if is_reduced:
+        tree = _rational(tree)
     kind, *parts = tree[0], *(_ordered(part, is_exact, is_reduced) for part in tree[1:])
     if kind == "call" and parts[0] == "root" and not is_exact:
         inverse = _ordered(("pow", parts[2], MINUS_ONE), is_exact, is_reduced)
@@ -145,6 +147,15 @@ def _ordered(tree: Tree, is_exact: bool, is_reduced: bool) -> Tree:
         flat = [one for part in parts for one in (part[1:] if part[0] == kind else (part,))]
         return _sum(flat, is_reduced) if kind == "add" else _product(flat, is_exact, is_reduced)
     return (kind, *parts)
+
+
+def _rational(tree: Tree) -> Tree:
+    """A tree without letters as the rational number that it is; any other as it is."""
+    if tree[0] not in ("num", "var", "const") and not variables(tree):
+        with contextlib.suppress(Unreadable, ArithmeticError):
+            value = exact_value(tree)
+            return tree if value is None else ("num", value)
+    return tree
 
 
 def _power(base: Tree, exponent: Tree, is_exact: bool) -> Tree:
@@ -197,12 +208,20 @@ def _product(factors: list[Tree], is_exact: bool, is_reduced: bool) -> Tree:
     signs = [MINUS_ONE] * (factors.count(MINUS_ONE) % 2)
     factors = signs + [one for one in factors if one not in (ONE, MINUS_ONE)] or [ONE]
     if is_reduced:
-        factors = [one for one in factors if not _is(ONE, one)]
-        factors = _without_pairs(factors, lambda one: _power(one, MINUS_ONE, False)) or [ONE]
+        factors = _reduced_factors(factors)
     if not is_exact:  # (x+1)(x+1) is (x+1)^2
         counts = Counter(factors)
         factors = [one if n == 1 else ("pow", one, ("num", n)) for one, n in counts.items()]
     return _sorted("mul", factors)
+
+
+def _reduced_factors(factors: list[Tree]) -> list[Tree]:
+    """The factors with one number for all that are rational, without what cancels."""
+    rational = list(map(_rational, factors))
+    number = prod((one[1] for one in rational if one[0] == "num"), start=Fraction(1))
+    others = [one for one in rational if one[0] != "num" and not _is(ONE, one)]
+    kept = _without_pairs(others, lambda one: _power(one, MINUS_ONE, False))
+    return [("num", number), *kept] if number != 1 or not kept else kept
 
 
 def _sorted(kind: str, parts: list[Tree]) -> Tree:

@@ -255,7 +255,7 @@ def _verdict_on_equal(prediction: str, question: str, golds: list[str]) -> str:
         is_restated(*case) or is_half_done(*case) or contradicts(prediction, pairs, question, golds)
     ):
         return "wrong"
-    return "unevaluated" if is_unevaluated(pairs, golds, question) else "right"
+    return "unevaluated" if is_unevaluated(pairs, question) else "right"
 
 
 def _to_judge(one: Extraction, golds: list[str]) -> tuple[str | None, list[str]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from grading.equivalence.numeric import identical
 from grading.equivalence.readings import read
+from grading.equivalence.relations import result_of
 from grading.equivalence.tokens import Unreadable, to_ascii
 from grading.equivalence.values import Choice, Relation, Scalar, Value, is_measure
 from grading.equivalence.values import Sequence as Several
@@ -123,13 +124,13 @@ def _is_copy(result: Value, formula: Formula, is_reduced: bool) -> bool:
 def find_results(value: Value, golds: Sequence[str]) -> list[Value]:
     """A value, and what it says the answer is: an option's value, the item of a set of one.
 
-    Of an equation that is what stands behind its last sign; where a gold is one, each side.
+    Of an equation that is what it leads to; where a gold is one, each side.
     """
     are_equations = any(map(_RELATION.search, golds))
     results = [value]
     for one in results:  # grows on the way
         if isinstance(one, Relation):
-            results += one.parts if are_equations else one.parts[-1:]
+            results += one.parts if are_equations else [result_of(one)]
         elif isinstance(one, Choice) and one.value:
             results.append(one.value)
         elif isinstance(one, Several) and one.kind == "conditional":

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from grading.equivalence.numeric import exact_value, identical
 from grading.equivalence.readings import read
-from grading.equivalence.relations import is_label, label_of
+from grading.equivalence.relations import is_label, result_of
 from grading.equivalence.tokens import TRIGONOMETRIC, Unreadable
 from grading.equivalence.values import (
     INVERSE,
@@ -39,9 +39,7 @@ TENTH = ("pow", TEN, INVERSE)
 MOST = 10**12  # a larger power stays as it is
 
 
-def is_unevaluated(
-    pairs: Sequence[tuple[Value, Value]], golds: Sequence[str], question: str = ""
-) -> bool:
+def is_unevaluated(pairs: Sequence[tuple[Value, Value]], question: str = "") -> bool:
     """Whether a prediction that equals a gold has work left to do and no gold has.
 
     Where all golds are numbers that are written out, it must be one, too. A letter that no gold
@@ -49,7 +47,6 @@ def is_unevaluated(
 
     Args:
         pairs: the readings of the prediction and of the golds that are equal.
-        golds: the texts of the golds.
         question: with one functions count, too: `\\gcd(48, 36)` says no more than it.
     """
     try:
@@ -57,7 +54,7 @@ def is_unevaluated(
         printed = {part.text for _, gold in pairs for part in parts_of(gold)}
         ours = [result for value, gold in pairs for result in _results(value, gold)]
         ours = [result for result in ours if result.text not in printed]
-        wanted = [result for gold in golds for result in _results(read(gold, True)[0])]
+        wanted = [result for _, gold in pairs for result in _results(gold)]
         if any(map(_is_operation, ours)) and not any(map(_is_operation, wanted)):
             return True
         ours = [one for one in ours if isinstance(one, Scalar)]
@@ -132,12 +129,10 @@ def _sides(relation: Relation, gold: Value | None) -> list[Value]:
         return [part for part in relation.parts if not is_label(part)]
     if gold is None and all(map(_is_calculation, relation.parts)):
         return []
-    if label_of(relation) is relation.parts[1]:
-        return [relation.parts[0]]  # 5 = x
     may_be_equation = gold is None or isinstance(gold, Relation)
     if may_be_equation and any(map(_is_equation_side, relation.parts[:-1])):
         return []
-    return [relation.parts[-1]]
+    return [result_of(relation)]
 
 
 def _is_operation(value: Scalar | Opaque) -> bool:
@@ -171,10 +166,7 @@ def _is_power(tree: Tree) -> bool:
 
 
 def _is_written_out(value: Scalar) -> bool:
-    """Whether a number is written out: 3, -0.5, 3/4, 1 1/2, 3 million, 3 * 10^{-1}, 2^{10}.
-
-    Roots are, too.
-    """
+    """Whether a number is written out: 3, -0.5, 3/4, 1 1/2, 3 million, 3 * 10^{-1}, 2^{10}."""
     return r"\div" not in value.text and _is_number_form(_unscaled(value))
 
 
@@ -185,23 +177,22 @@ def _unscaled(value: Scalar) -> Tree:
 
 def _is_number_form(tree: Tree) -> bool:
     kind, *parts = tree
-    if kind == "num":
-        return True
-    if kind == "call" and parts[0] == "root":
-        return all(map(_is_number_form, parts[1:]))
-    if kind == "pow":
-        return all(map(_is_number_form, parts))
     if kind == "add":
         return _is_mixed(parts) or any(map(_is_huge, parts))
+    if kind == "pow":
+        base, exponent = parts
+        return _without_sign(base)[0] == "num" and exponent != ONE and _is_number_form(exponent)
     if kind != "mul" or len(parts) != 2:
-        return False
+        return kind == "num"
     first, second = parts
     if first == MINUS_ONE:
-        return _is_number_form(second)
-    if second == ONE or (second[:2] == ("pow", TEN) and second[2] != MINUS_ONE):
+        return second[:2] != ("mul", MINUS_ONE) and _is_number_form(second)
+    if second[:2] == ("pow", TEN) and second[2] != MINUS_ONE:
         return _is_number_form(first) and _is_number_form(second)
     is_integer = (exact_value(tree) or HALF).denominator == 1  # 48/2 is work, 5/1 is not
-    return _is_plain_quotient(parts) and (not is_integer or second[1] == ONE)
+    return _is_plain_quotient(parts) and (
+        not is_integer or (first[0] == "num" and second[1] == ONE)
+    )
 
 
 def _is_rational(tree: Tree) -> bool:

@@ -567,11 +567,22 @@ def _read_unit_vectors(value: Scalar) -> Sequence | None:
         return None
     cells = []
     for name in names:
-        terms = [term for term in _terms(value.tree) if name in values.variables(term)]
-        trees = [values.at(term, {name: Fraction(1)}) for term in terms] or [values.ZERO]
+        terms = [one for one in _terms(value.tree) if name in values.variables(one)]
+        trees = [_coefficient(term, name) for term in terms] or [values.ZERO]
         tree = trees[0] if len(trees) == 1 else ("add", *trees)
         cells.append(Scalar(f"{value.text}:{name}", tree))
     return Sequence(value.text, "pair", tuple(cells), ("(", ")"))
+
+
+def _coefficient(term: values.Tree, name: str) -> values.Tree:
+    """What a product has besides one of its variables."""
+    if term == ("var", name):
+        return values.ONE
+    if term[0] != "mul":
+        return term
+    parts = [_coefficient(part, name) for part in term[1:]]
+    parts = [part for part in parts if part != values.ONE] or [values.ONE]
+    return parts[0] if len(parts) == 1 else ("mul", *parts)
 
 
 def _terms(tree: values.Tree) -> tuple:

@@ -82,6 +82,12 @@ def label_of(relation: Relation) -> Value:
     return second if is_turned else first
 
 
+def result_of(relation: Relation) -> Value:
+    """The part that the others name or lead to: the last, but of `48 + 24 = x` the first."""
+    parts = [part for part in relation.parts if not is_label(part)]
+    return parts[-1] if parts else relation.parts[-1]
+
+
 def is_solved(relation: Relation) -> bool:
     """Whether it is a name and a number, in either order: `x = 5`, `5 < x`."""
     if len(relation.parts) != 2 or not all(isinstance(p, Scalar) for p in relation.parts):
