@@ -22,7 +22,7 @@ from grading.extract import Extraction, extract, extract_short, read_leniently
 from grading.own_grader import Case, judge, text_behind_thought
 from grading.pool import shared_pool
 from grading.restated import find_tasks, is_restated
-from grading.unfinished import is_half_done, is_unevaluated
+from grading.unfinished import is_half_done, is_operation_left, is_unevaluated
 
 # The first four: see `extract`. unparseable: the prediction cannot be read, or is too large to
 # compute with. timeout: over the limit of time or memory. unevaluated: equal, but left to work out.
@@ -230,12 +230,15 @@ def _read_case(
 ) -> tuple[Extraction, str | None, list[str]]:
     """What was found in a text, the prediction to compare, and the golds as the question says."""
     found = find(text, question)
-    return found, *_to_judge(found, golds_as_asked(golds, question, found.prediction or ""))
+    prediction, golds = _to_judge(found, golds_as_asked(golds, question, found.prediction or ""))
+    if prediction is not None and is_operation_left(prediction, golds):
+        return Extraction(prediction, "unevaluated"), None, golds
+    return found, prediction, golds
 
 
 def _to_grade(case: _Case, judged: tuple[str, float] | None) -> Grade:
     if case.prediction is None or judged is None:
-        return Grade(case.found.status, None, case.seconds)
+        return Grade(case.found.status, case.found.prediction, case.seconds)
     verdict, seconds = judged
     if verdict == "right":
         verdict = _verdict_on_equal(case.prediction, case.question, case.golds)

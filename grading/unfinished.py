@@ -74,6 +74,16 @@ def is_unevaluated(pairs: Sequence[tuple[Value, Value]], question: str = "") -> 
         return False
 
 
+def is_operation_left(prediction: str, golds: Sequence[str]) -> bool:
+    """Whether a prediction is a sum, a product, an integral or a limit and no gold is.
+
+    It is left to do whatever its value is, so nobody has to compute it.
+    """
+    ours = _results(read(prediction, False)[0], read(golds[0], True)[0]) if golds else ()
+    wanted = (result for gold in golds for result in _results(read(gold, True)[0]))
+    return any(map(_is_operation, ours)) and not any(map(_is_operation, wanted))
+
+
 def _is_letter(ours: Value, theirs: Value) -> bool:
     """Whether one is an option and the other its letter, which leaves nothing to do."""
     return any(
