@@ -1,7 +1,9 @@
 # ruff: noqa: RUF001 - the apostrophe of GSM8K
 """Decontamination: what counts as an evaluation question seen in training, and what does not."""
 
+import random
 import re
+import string
 
 import pytest
 
@@ -234,3 +236,45 @@ def test_a_table_in_place_of_a_figure_hides_no_copy():
     assert found and found.kind == "reworded" and found.score > 0.8
     # Another gold: the figure may have held other numbers.
     assert index.find(f"{start}\n{table}\n{end}", ["97"]) is None
+
+
+def made_up(count):
+    """Words of ten letters, none like another."""
+    rng = random.Random(0)
+    return ["".join(rng.choices(string.ascii_lowercase[:18], k=10)) for _ in range(count)]
+
+
+def is_found(theirs, mine):
+    index = EvalIndex([Problem("1", "set", " ".join(theirs), ("18",))])
+    return index.find(" ".join(mine), ["18"]) is not None
+
+
+@pytest.mark.parametrize(
+    ("num_words", "num_changed", "expected"),
+    [
+        (20, 3, True),  # 34 of 40 words are aligned: 0.85
+        (26, 4, False),  # 44 of 52: 0.846
+        (15, 2, True),  # 26 of 30, of a question that is just long enough
+        (14, 2, False),  # 24 of 28, but too short to lose a number
+    ],
+)
+def test_how_much_of_a_copy_that_lost_a_number_must_be_the_same(num_words, num_changed, expected):
+    theirs, others = made_up(num_words), made_up(60)[30:]
+    theirs[4] = "57"
+    mine = [*theirs]
+    for place in range(4, 4 + 3 * num_changed, 3):
+        mine[place] = others[place]
+    assert is_found(theirs, mine) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_words", "num_left", "expected"),
+    [(20, 3, True), (26, 4, False)],  # 0.15 and 0.154 of the words
+)
+def test_how_many_words_may_be_in_no_piece(num_words, num_left, expected):
+    theirs, others = made_up(num_words), made_up(60)[30:]
+    first, second = theirs[: num_words // 2], theirs[num_words // 2 :]
+    num_first = num_left // 2
+    first[:num_first] = others[:num_first]
+    second[: num_left - num_first] = others[10 : 10 + num_left - num_first]
+    assert is_found(theirs, second + first) == expected

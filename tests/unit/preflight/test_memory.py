@@ -1,11 +1,19 @@
 """The memory plan by hand: parameters, what is kept, who shares what, recipes."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from pipeline.errors import UserError
-from stages.preflight.capacity import build_step, checkpoint_bytes, is_lora_target
+from stages.preflight.capacity import (
+    CONTEXT,
+    GIB,
+    build_step,
+    check_device,
+    checkpoint_bytes,
+    is_lora_target,
+)
 from stages.preflight.inputs import KEYS_OF, load_shape
 from stages.preflight.memory import LINEARS, Model, Step, layer_bytes, mask_bytes, plan_step
 from tests.settings import settings_of
@@ -63,6 +71,22 @@ def test_a_model_that_has_no_plan_is_refused(kind, text):
 )
 def test_what_a_layer_keeps(changes, size):
     assert layer_bytes(replace(FP32, **changes)) == size
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({"is_cuda": True}, 1),
+        ({"is_cuda": False}, 4),  # fp32
+        ({"is_cuda": True, "has_dropout": False}, 0),
+    ],
+)
+def test_a_dropout_keeps_a_mask_of_each_input_of_lora(changes, number):
+    lora = replace(FP32, lora_rank=3)
+    # Four inputs of q, k, v, o, gate and up, eight of down: copies of 4 bytes, and the masks. Three
+    # numbers of each of the seven pairs of matrices. The norms' weights are frozen.
+    kept = 2 * (16 + 4) + 48 + 8 + 3 * 4 * 8 + (4 + number) * (6 * 4 + 8) + 7 * 4 * 3
+    assert layer_bytes(replace(lora, **changes)) == kept
 
 
 def test_norms_of_queries_and_keys_keep_their_inputs():
@@ -184,3 +208,16 @@ GRPO = {"per_device_train_batch_size": 6, "max_prompt_length": 50, "max_completi
 def test_rows_of_a_step_are_the_recipes_worst(stage, values, longest, expected):
     step = build_step(stage, ONE, settings(stage, **values), longest)
     assert {key: getattr(step, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "level"),
+    [(0.9199, "ok"), (0.9201, "warning"), (0.9999, "warning"), (1.0001, "error")],
+)
+def test_a_plan_near_a_devices_memory_is_a_warning_and_above_it_an_error(share, level):
+    values = settings("sft", use_cpu=False)
+    step = build_step("sft", SEVEN_B, values)
+    limit = (plan_step(step).peak + CONTEXT) / share
+    recipe = SimpleNamespace(settings={"sft": values}, args=SimpleNamespace(gpu_memory=limit / GIB))
+    (found,) = check_device(recipe, "sft", step, None)
+    assert found.level == level and bool(found.remedy) == (level != "ok")

@@ -13,9 +13,6 @@ import torch
 from pipeline.errors import UserError
 from stages.arguments import MODES, GrpoArguments
 from stages.trainer.curriculum import (
-    DRIFT,
-    PRIOR_OFFSET,
-    PRIOR_WEIGHT,
     Curriculum,
     PredictiveCurriculum,
     Refill,
@@ -163,7 +160,7 @@ def test_an_update_is_that_of_two_normals_on_a_grid():
     curriculum.see(np.array([[1.0], [-1.0]]))
     curriculum.choose(1)
     before = curriculum.state_dict()
-    weight_variance, offset_variance = PRIOR_WEIGHT**2 + DRIFT**2, PRIOR_OFFSET**2
+    weight_variance, offset_variance = 1.5**2 + 0.1**2, 3.0**2
     assert before["covariance"] == [[weight_variance, 0.0], [0.0, weight_variance]]
     curriculum.observe([0], [7], SIZE)
     after = curriculum.state_dict()
@@ -198,7 +195,7 @@ def test_forgetting():
     assert after["offset"][1] == pytest.approx(found)
     # What the policy does to all of them alike is no matter of forgetting, only of doubt.
     assert after["mean"] == before["mean"]
-    assert after["covariance"][0][0] == pytest.approx(before["covariance"][0][0] + 30 * DRIFT**2)
+    assert after["covariance"][0][0] == pytest.approx(before["covariance"][0][0] + 30 * 0.1**2)
     for _ in range(600):
         curriculum.choose(1)
     end = curriculum.state_dict()["offset"]
@@ -339,7 +336,7 @@ def test_offline_pass_rates_give_levels_and_spread():
     state = curriculum.state_dict()
     weights = np.array(state["mean"])
     assert weights[0] + weights[1:4] == pytest.approx([-2.0, 0.0, 3.0], abs=0.25)
-    assert weights[4] == 0.0 and state["covariance"][4][4] == pytest.approx(PRIOR_WEIGHT**2)
+    assert weights[4] == 0.0 and state["covariance"][4][4] == pytest.approx(1.5**2)
     assert 0.8 < np.divide(*state["spread"]) < 1.8  # the prior's 9 still counts
     found = np.array(curriculum.pass_rates(range(900)))
     unmeasured = np.setdiff1d(range(900), measured)
