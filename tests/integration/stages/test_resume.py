@@ -131,4 +131,5 @@ def test_a_loss_is_a_difference_and_how_a_run_went_is_none(run_stage, tmp_path):
         edit(folder / name, lambda made: made.update(resumed=True, attempts=[1, 2], host="b"))
     edit(folder / "trainer_state.json", lambda made: made["log_history"][0].update(new_pace=0.2))
     edit(folder / "manifest.json", lambda made: made["files"].update({"scores.json": "another"}))
+    edit(folder / "manifest.json", lambda made: made["config"].update(output_dir="~/run"))
     assert differences(expected, left_in(folder)) == []
