@@ -11,8 +11,8 @@ from stages.preflight.capacity import (
     GIB,
     build_step,
     check_device,
-    checkpoint_bytes,
     is_lora_target,
+    saved_bytes,
 )
 from stages.preflight.inputs import KEYS_OF, load_shape
 from stages.preflight.memory import LINEARS, Model, Step, layer_bytes, mask_bytes, plan_step
@@ -172,7 +172,7 @@ def test_lora_trains_its_matrices_alone():
     number = 28 * 8 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944))
     parts = sized(step)
     assert parts["LoRA weights"] == 4 * number and parts["optimizer"] == 8 * number
-    assert checkpoint_bytes(step)[0] == 12 * number
+    assert saved_bytes(step)[0] == 12 * number
 
 
 @pytest.mark.parametrize(
