@@ -25,6 +25,7 @@ from stages.trainer.guards import (
     repeated_tag_share,
     repetition_scores,
     sample_weights,
+    why_no_signal,
 )
 
 NAN, INF = math.nan, math.inf
@@ -233,6 +234,21 @@ def test_a_run_without_signal_is_told_its_likely_cause(changes, step, remedy):
     assert [(f.guard, f.step, f.since) for f in found] == ([("no_signal", step, 0)] if step else [])
     assert not step or re.search(remedy, found[0].message)
     assert len(guards.state_dict()["signal_trace"]) <= 30
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "past", "others"),
+    [
+        ("correctness", 0.9, 0.901, {}),
+        ("correctness", 0.1, 0.099, {}),
+        ("cut_off_rate", 0.5, 0.501, {"correctness": 0.5}),
+        ("no_answer", 0.5, 0.501, {"correctness": 0.5}),
+    ],
+)
+def test_where_another_cause_is_likelier(key, before, past, others):
+    even = why_no_signal({"correctness": 0.5})
+    assert why_no_signal(others | {key: before}) == even
+    assert why_no_signal(others | {key: past}) != even
 
 
 def mixed(step):
