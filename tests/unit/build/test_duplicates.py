@@ -44,6 +44,9 @@ def test_near_duplicates_ask_the_same(first, second, same):
         # First band: 2 repeats 1. Second band: 1 repeats 0.
         (((1, 5), (2, 5), (2, 6)), lambda a, b: True, {1: 0, 2: 0}),
         ((), lambda a, b: True, {}),
+        # A row is compared with the first four of its group, no more.
+        (((7,),) * 6, lambda a, b: (a, b) == (3, 5), {5: 3}),
+        (((7,),) * 6, lambda a, b: (a, b) == (4, 5), {}),
     ],
 )
 def test_the_first_of_its_kind_is_kept_over_all_bands(rows, is_same, dropped):

@@ -79,6 +79,21 @@ def test_the_same_numbers_on_every_process():
     assert curriculum.draw(8) != again
 
 
+def test_problems_are_drawn_with_the_eighth_power_of_their_chance():
+    curriculum = build(2)
+    state = curriculum.state_dict()
+    state["offset"] = [[0.0, 1.5], [1.0, 1.0]]  # means, variances
+    curriculum.load_state_dict(state)
+    # The one weight, of both, has mean 0 and variance 1.5^2.
+    chances = useful_chance(np.array([0.0, 1.5]), np.array([3.25, 3.25]), SIZE)
+    assert 0.8 < chances[1] / chances[0] < 0.9
+    num, drawn = 4000, 0
+    for curriculum.seed in range(num):
+        drawn += curriculum.draw(1) == [0]
+    expected = chances[0] ** 8 / (chances**8).sum()
+    assert drawn / num == pytest.approx(expected, abs=0.012)
+
+
 @pytest.mark.parametrize("is_predictive", [True, False])
 def test_those_in_the_batch_come_last_and_the_draw_is_another(is_predictive):
     curriculum = build(20, is_predictive=is_predictive, rest=0)
@@ -184,6 +199,7 @@ def test_an_update_is_that_of_two_normals_on_a_grid():
 
 def test_forgetting():
     curriculum = build(2, half_life=30.0)
+    assert curriculum.state_dict()["spread"] == [20 * 3.0**2, 20]  # as if 20 problems were known
     curriculum.observe([0], [8], SIZE)
     before = curriculum.state_dict()
     prior = np.divide(*before["spread"])
@@ -360,6 +376,9 @@ def test_peers_are_of_one_source_and_level():
     rows = [{"source": "a", "level": n / 7} for n in range(80)] + [{"source": "a", "level": None}]
     peers = find_peers(rows)
     assert [peers.count(("a", part)) for part in range(8)] == [10] * 8 and peers[-1] == ("a", None)
+    for num_levels, num_kinds in ((16, 16), (17, 8)):
+        rows = [{"source": "a", "level": level} for level in range(num_levels)]
+        assert len({*find_peers(rows)}) == num_kinds
 
 
 POOL = [{"id": f"p{n}", "source": "a", "level": 1} for n in range(6)]
