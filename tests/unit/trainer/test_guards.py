@@ -198,6 +198,16 @@ def test_cut_off_rate_alone_and_reward_alone_do_not_fire():
     assert firing.message.startswith("eos: rise of the cut-off rate since the best reward is 0.45")
 
 
+@pytest.mark.parametrize(("rise", "growth", "fires"), [(0.2, 2.0, False), (0.205, 2.01, True)])
+def test_rises_fire_above_their_limit(rise, growth, fires):
+    found = cut_off_run([0.0] * 60 + [rise] * 60, [0.5] * 60 + [0.1] * 60)
+    assert [firing.guard for firing in found] == ["eos"] * fires
+    guards = Guards(GuardSettings())
+    lengths = [100.0] * 60 + [100.0 * growth] * 9
+    found = [one for step, x in enumerate(lengths) for one in guards.observe(step, {"length": x})]
+    assert [firing.guard for firing in found] == ["length"] * fires
+
+
 def test_the_baseline_is_never_called_unhealthy():
     """Or a run that collapses in its first steps would have nothing to go back to."""
     (firing,) = cut_off_run([0.0] * 5 + [1.0] * 10, [0.5] * 5 + [0.0] * 10)
