@@ -16,7 +16,7 @@ _HOME = re.compile(r"([\w.-]+=)?(~[^/=]*(?:/.*)?)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 _IS_PATH = re.compile(r"(.*_)?(dir|file|files|path|root|recipe|run)|checkpoints|model|out|config|"
                       r"overlay|.*_config|.*_or_path|resume_from_checkpoint|deepspeed")  # fmt: skip
-_WRITTEN_TO = ("output_dir", "report_dir", "samples_dir", "run_dir", "run")
+WRITTEN_TO = ("output_dir", "report_dir", "samples_dir", "run_dir", "run")
 
 
 def plain(key: str, value: Any, where: str) -> Any:
@@ -35,7 +35,7 @@ def plain(key: str, value: Any, where: str) -> Any:
         if match := _HOME.fullmatch(value):
             value = (match[1] or "") + os.path.expanduser(match[2])
         check_variables(key, value, where)
-    if key in _WRITTEN_TO:
+    if key in WRITTEN_TO:
         check_links(value, f"{where}: {key}")
     return value
 

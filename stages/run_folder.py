@@ -30,6 +30,7 @@ from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
 
 RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
 SEAL, STATE = "files.json", "trainer_state.json"
+EIGHT_BIT = 1 + 4 / 256  # bytes of a state: 8 bits, and an fp32 scale for each block of 256
 # What GRPO reads of its own run: the best model, with its names while another takes its place, and
 # what the guards did.
 OF_ONE_START = ("best", "best.partial", "best.replaced", "events.jsonl")
@@ -181,6 +182,34 @@ def put_in_place(work: Path, folder: Path) -> None:
             names = sealed(checkpoint)["files"]
             found = [name for name in names if any(fnmatch(name, kind) for kind in OPTIMIZER_FILES)]
             removal.remove_files(checkpoint, found)
+
+
+def state_bytes(optim: str | None, number: float) -> float:
+    """Bytes of AdamW's two states of a trained number, of 8 bits each where `optim` says so.
+
+    Other optimizers are taken as AdamW.
+
+    Args:
+        number: bytes of the number that the optimizer updates.
+    """
+    return 2 * (EIGHT_BIT if "8bit" in (optim or "") else number)
+
+
+def checkpoint_bytes(
+    weights: float, trained: float, states: float, num_copied: int, has_lora: bool
+) -> tuple[float, float]:
+    """Bytes of a checkpoint that a run resumes from, and of a saved model, over all processes.
+
+    Beside LoRA a checkpoint has the adapter alone, and a saved model has both: the adapter, and the
+    weights that it is merged into.
+
+    Args:
+        weights: bytes of all weights, without the adapter; trained: of those with a gradient.
+        states: bytes of the optimizer's states, by `state_bytes`.
+        num_copied: numbers of which ZeRO has a float32 copy, besides.
+    """
+    kept = states + 4 * num_copied
+    return (trained + kept, weights + trained) if has_lora else (weights + kept, weights)
 
 
 def describe_kept(folder: str | Path) -> list[str]:

@@ -280,11 +280,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     save_base_use_cache(trainer)
     args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
     trial.try_save(trainer)
-    is_last_alone = args.save_strategy == "no"
-    what = "the model" if is_last_alone else "one more checkpoint"
-    needed = checkpoint_bytes(trainer.model, is_last_alone)
-    find_kept = functools.partial(run_folder.describe_kept, args.output_dir)
-    check_space(args.output_dir, needed, what, find_kept)
+    check_disk(trainer)
     try:
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
     except AlreadyTrainedError:
@@ -363,14 +359,31 @@ def save_base_use_cache(trainer: Trainer) -> None:
     trainer.save_model = save_as_base
 
 
-def checkpoint_bytes(model: torch.nn.Module, weights_only: bool = False) -> int:
-    """About the size of a checkpoint: weights, and twice those that are trained, for Adam."""
-    return sum(
-        getattr(p, "ds_numel", p.numel())
-        * p.element_size()
-        * (3 if p.requires_grad and not weights_only else 1)
-        for p in model.parameters()
-    )
+def check_disk(trainer: Trainer) -> None:
+    """Refuse a disk without room for the most that a run writes at once."""
+    folder, (checkpoint, saved) = trainer.args.output_dir, saved_bytes(trainer)
+    is_model = trainer.args.save_strategy == "no" or saved > checkpoint
+    needed, what = (saved, "the model") if is_model else (checkpoint, "one more checkpoint")
+    check_space(folder, needed, what, functools.partial(run_folder.describe_kept, folder))
+
+
+def saved_bytes(trainer: Trainer) -> tuple[float, float]:
+    """Bytes of a checkpoint and of a saved model of a trainer, over all processes."""
+    from peft import PeftModel
+
+    weights = trained = states = num_trained = 0
+    is_zero = trainer.is_deepspeed_enabled
+    for parameter in trainer.model.parameters():
+        number, size = getattr(parameter, "ds_numel", parameter.numel()), parameter.element_size()
+        weights += number * size
+        if parameter.requires_grad:
+            trained += number * size
+            states += number * run_folder.state_bytes(trainer.args.optim, 4 if is_zero else size)
+            num_trained += number
+    has_lora = isinstance(trainer.model, PeftModel)
+    base = weights - trained if has_lora else weights
+    num_copied = num_trained if is_zero else 0
+    return run_folder.checkpoint_bytes(base, trained, states, num_copied, has_lora)
 
 
 @functools.cache

@@ -35,6 +35,7 @@ import yaml
 from pipeline.stages import STAGES, config_name
 from tests.demo import OUTER, ROOT, write_recipe
 from tests.e2e.test_pipeline import NUM_ROWS, SHORT
+from tests.results import NOT_COMPARED, differences, left_in
 
 # More checkpoints and batches than the end-to-end test's; a length term gives noise its rewards.
 MORE = {
@@ -54,13 +55,6 @@ OTHER = {  # in the order of the chain: a key of the stage's YAML with another v
 }
 PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")
 MANIFEST, ENDLESS = "manifest.json", 1 << 30
-# Of JSON files: durations; hashes of files that hold them; what one start alone has done, and with.
-TIME_KEYS = re.compile(
-    r"seconds|wall_time|step_time|runtime|per_second|^(started|run_name|evaluated|train_loss)$|commit|"
-    r"(trainer_state|manifest|scores|report)\.json$|training_args\.bin$|report\.html$"
-)
-# Hold the clock (TensorBoard's events, the HTML report) or the order of a set (model card).
-NOT_COMPARED = re.compile(r"tfevents|training_args\.bin|README\.md|\.lock$|\.html$")
 OPTIMIZER = re.compile(r"checkpoint-\d+/(optimizer|scheduler|rng_state|files\.json)")
 ASIDE = re.compile(r"/(damaged|foreign|earlier)-\d+-")
 NOTHING = re.compile("(?!)")
@@ -104,22 +98,6 @@ def mount(*arguments: Any) -> bool:
     """Whether `mount` with these arguments succeeded."""
     done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, check=False)
     return done.returncode == 0
-
-
-def comparable(path: Path) -> Any:
-    """A file's content bit for bit, but for JSON's time fields and the order of the samples."""
-    if path.name.startswith("samples"):  # the store skips a line that a kill has cut off
-        return {line for line in path.read_bytes().splitlines() if line.endswith(b"]")}
-
-    def keep(found: dict[str, Any]) -> dict[str, Any]:
-        logs = found.get("log_history", [])  # without the summary of one start
-        found |= {"log_history": [log for log in logs if "total_flos" not in log]} if logs else {}
-        return {key: value for key, value in found.items() if not TIME_KEYS.search(key)}
-
-    with contextlib.suppress(ValueError):
-        if path.suffix == ".json":
-            return json.loads(path.read_bytes(), object_hook=keep)
-    return path.read_bytes()
 
 
 class Lane:
@@ -206,11 +184,10 @@ class Lane:
 
     def content(self, stage: str) -> dict[str, Any]:
         """What a stage left, by name."""
-        files = [p for p in (self.run / stage).rglob("*") if p.is_file()]
-        kept = [path for path in files if not NOT_COMPARED.search(path.name)]
-        names = {str(path.relative_to(self.run)): path for path in kept}
+        left = left_in(self.run / stage)
         # What was set aside stays until its user frees it.
-        return {name: comparable(path) for name, path in names.items() if not ASIDE.search(name)}
+        names = {f"{stage}/{name}": name for name in left}
+        return {name: left[own] for name, own in names.items() if not ASIDE.search(name)}
 
     def record(self) -> dict[str, Any]:
         """Run the chain undisturbed: by stage its seconds, changes, content, inputs and so on."""
@@ -330,11 +307,8 @@ class Case:
             expected, found = lane.known[stage]["content"], lane.content(stage)
             # A run that was superseded and has come back is without them.
             gone = OPTIMIZER if any(lane.run.glob(f"{stage}.[0-9]*")) else NOTHING
-            for name in sorted(expected.keys() | found.keys()):
-                is_same = found.get(name) == expected.get(name)
-                if isinstance(expected.get(name), set):  # a store keeps samples of other settings
-                    is_same = expected[name] <= found.get(name, set())
-                if not is_same and not gone.search(name):
+            for name in differences(expected, found):
+                if not gone.search(name):
                     self.fail("lost" if name in expected else "leftovers", f"{name} differs")
         known = {"tiny-cpu", "audit", "data.asked", *OTHER}
         for path in [*lane.runs.iterdir(), *lane.run.iterdir(), *temporary.iterdir()]:

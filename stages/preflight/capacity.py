@@ -14,6 +14,7 @@ from stages.checks.precision import trained_dtype
 from stages.checks.vllm import has_gpu
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
+from stages.run_folder import checkpoint_bytes, state_bytes
 
 GIB = 2**30
 NEAR = 0.92  # of the device; above, an allocator's fragments can make the difference
@@ -21,7 +22,6 @@ LIBRARIES = 0.6 * GIB  # Python, torch and what a stage imports, measured
 CONTEXT = 1.5 * GIB  # CUDA context, NCCL, cuBLAS workspaces, fragments; a guess
 ASSUMED_PROMPT = ASSUMED_ROW = 1024  # tokens, where no key and no data says how long they get
 VLLM_WORK = 2 * GIB  # vLLM's own activations at 4,096 batched tokens, and its CUDA graphs; a guess
-EIGHT_BIT = 1 + 4 / 256  # bytes of a state: 8 bits, and an fp32 scale for each block of 256
 # The keys that bound a row's tokens.
 LIMITS = {"sft": {"max_length"}, "grpo": {"max_prompt_length", "max_completion_length"}}
 # Bytes of scratch for each number of the largest tensor that torchao's 8-bit AdamW steps: on a GPU
@@ -95,9 +95,9 @@ def build_step(
     if values.stochastic_rounding:
         largest = max(model.embedding, *(a * b for a, b in model.linears().values()))
         scratch = (SCRATCH if step.is_cuda else EAGER_SCRATCH) * largest
-        return replace(step, optimizer=2 * EIGHT_BIT, scratch=scratch)
+        return replace(step, optimizer=state_bytes("adamw_torch_8bit", weight), scratch=scratch)
     number = 4 if has_lora or is_zero else weight
-    return replace(step, optimizer=2 * (EIGHT_BIT if "8bit" in values.get("optim", "") else number))
+    return replace(step, optimizer=state_bytes(values.get("optim"), number))
 
 
 def rows_of_step(stage: str, values: Settings, longest: int | None, engine: str) -> dict[str, Any]:
@@ -128,13 +128,12 @@ def rows_of_step(stage: str, values: Settings, longest: int | None, engine: str)
     }
 
 
-def checkpoint_bytes(step: Step) -> tuple[float, float]:
-    """Bytes of a checkpoint that a run resumes from, and of a saved model, over all processes."""
-    saved = step.weight * step.model.params
-    if not step.is_full:
-        return (4 + step.optimizer) * step.trained, saved + 4 * step.trained
-    master = 4 * step.model.params if step.engine.startswith("zero") else 0
-    return saved + step.optimizer * step.model.params + master, saved
+def saved_bytes(step: Step) -> tuple[float, float]:
+    """Bytes of a checkpoint and of a saved model, over all processes."""
+    weights, trained = step.weight * step.model.params, step.gradient * step.trained
+    num_copied = step.trained if step.engine.startswith("zero") else 0
+    states = step.optimizer * step.trained
+    return checkpoint_bytes(weights, trained, states, num_copied, not step.is_full)
 
 
 def check_memory(recipe: Recipe, longest: dict[str, int]) -> Iterator[Finding]:
@@ -274,7 +273,7 @@ def num_models(stage: str, values: Settings) -> int:
 
 def disk_bytes(stage: str, values: Settings, step: Step) -> float:
     """The most that the files of a stage take."""
-    checkpoint, saved = checkpoint_bytes(step)
+    checkpoint, saved = saved_bytes(step)
     return checkpoint * num_kept(values) + saved * num_models(stage, values)
 
 
@@ -282,7 +281,7 @@ def check_disk(recipe: Recipe, steps: dict[str, Step]) -> Iterator[Finding]:
     """Check that each disk has space for the files of the stages (`steps`, by stage)."""
     disks: dict[int, list[tuple[str, float, str]]] = {}  # folder, bytes, how many of what
     for stage, step in steps.items():
-        values, (checkpoint, saved) = recipe.settings[stage], checkpoint_bytes(step)
+        values, (checkpoint, saved) = recipe.settings[stage], saved_bytes(step)
         kept, models = num_kept(values), num_models(stage, values)
         if kept and not values.save_total_limit and checkpoint * kept > 10 * GIB:
             text = f"{stage}: save_total_limit is not set: "

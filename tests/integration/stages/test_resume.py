@@ -1,6 +1,7 @@
 """SFT interrupted at the terminal: no manifest, and the same command goes on where it stopped."""
 
 import json
+import shutil
 import signal
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from pipeline import manifest
 from pipeline.errors import UserError
 from tests.integration.stages.stage_processes import finish, start, steps_on_disk, stop_when
+from tests.results import differences, left_in
 
 pytestmark = pytest.mark.integration
 # `stages.sft` that waits after its checkpoint of step 8: no slow machine lets it end before it
@@ -69,7 +71,65 @@ def test_max_hours_end_a_run_with_a_checkpoint(run_stage, tmp_path, monkeypatch,
     folder = run_stage(stage, **settings)
     made = manifest.read(folder)
     assert made["counts"]["steps"] == 3 and made["resumed"]
-    straight = run_stage(stage, **settings | {"output_dir": str(tmp_path / "straight")})
-    assert (folder / "model.safetensors").read_bytes() == (
-        straight / "model.safetensors"
-    ).read_bytes()
+    shutil.rmtree(folder / "checkpoint-1")  # which the other run has no cause to save
+    resumed = left_in(folder)
+    shutil.rmtree(folder)
+    assert run_stage(stage, **settings) == folder and not manifest.read(folder)["resumed"]
+    assert differences(left_in(folder), resumed) == []
+
+
+def edit(path, change):
+    """Change what a JSON file says."""
+    found = json.loads(path.read_text())
+    change(found)
+    path.write_text(json.dumps(found))
+
+
+def flip(path):
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1
+    path.write_bytes(data)
+
+
+def leave_out_a_row(path):
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+# Of a file, what is lost.
+LOSSES = {
+    "model.safetensors": flip,
+    "checkpoint-2/optimizer.pt": flip,
+    "rows.jsonl": leave_out_a_row,
+    "samples-0.jsonl": leave_out_a_row,
+    "config.json": lambda path: path.unlink(),
+    "manifest.json": lambda path: edit(path, lambda made: made["counts"].update(steps=1)),
+    "checkpoint-2/files.json": lambda path: edit(
+        path, lambda made: made["files"].pop("optimizer.pt")
+    ),
+    "run.json": lambda path: edit(path, lambda made: made["config"].update(seed=9)),
+    "trainer_state.json": lambda path: edit(path, lambda made: made["log_history"].pop(0)),
+    "checkpoint-2/trainer_state.json": lambda path: edit(
+        path, lambda made: made["log_history"][1].update(loss=1.5)
+    ),
+}
+
+
+def test_a_loss_is_a_difference_and_how_a_run_went_is_none(run_stage, tmp_path):
+    folder = run_stage("sft", max_steps=2, save_steps=2, output_dir=str(tmp_path / "run"))
+    for name in ("rows.jsonl", "samples-0.jsonl"):
+        (folder / name).write_text('["1"]\n["2"]\n')
+    expected = left_in(folder)
+    assert {*LOSSES} <= {*expected}
+    for number, (name, lose) in enumerate(LOSSES.items()):
+        other = shutil.copytree(folder, tmp_path / f"other-{number}")
+        lose(other / name)
+        assert differences(expected, left_in(other)) == [name]
+        assert differences(left_in(other), expected) != [] or name == "samples-0.jsonl"
+
+    for name in ("manifest.json", "run.json", "checkpoint-2/files.json", "trainer_state.json"):
+        edit(folder / name, lambda made: made.update(resumed=True, attempts=[1, 2], host="b"))
+    edit(folder / "trainer_state.json", lambda made: made["log_history"][0].update(new_pace=0.2))
+    edit(folder / "manifest.json", lambda made: made["files"].update({"scores.json": "another"}))
+    edit(folder / "manifest.json", lambda made: made["config"].update(output_dir="~/run"))
+    assert differences(expected, left_in(folder)) == []

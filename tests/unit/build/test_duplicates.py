@@ -1,6 +1,7 @@
 """Near duplicates: keys of questions, and rows that meet in one."""
 
 import random
+import string
 
 import numpy as np
 import pytest
@@ -43,6 +44,9 @@ def test_near_duplicates_ask_the_same(first, second, same):
         # First band: 2 repeats 1. Second band: 1 repeats 0.
         (((1, 5), (2, 5), (2, 6)), lambda a, b: True, {1: 0, 2: 0}),
         ((), lambda a, b: True, {}),
+        # A row is compared with the first four of its group, no more.
+        (((7,),) * 6, lambda a, b: (a, b) == (3, 5), {5: 3}),
+        (((7,),) * 6, lambda a, b: (a, b) == (4, 5), {}),
     ],
 )
 def test_the_first_of_its_kind_is_kept_over_all_bands(rows, is_same, dropped):
@@ -61,3 +65,24 @@ def test_slips_are_found_among_many_questions():
     rows = questions + editions
     found = find_near_duplicates(signatures(rows), lambda a, b: is_near_duplicate(rows[a], rows[b]))
     assert found == {300 + at: at for at in range(100)}
+
+
+@pytest.mark.parametrize(
+    ("num_shared", "num_own", "low", "high"),
+    [
+        (20, 10, 0.52, 0.58),  # half of the triples of both: 1 - (1 - 0.5^3)^6 = 0.55
+        (12, 14, 0.12, 0.18),  # three tenths: 1 - (1 - 0.3^3)^6 = 0.15
+    ],
+)
+def test_questions_meet_as_often_as_six_bands_of_three_say(num_shared, num_own, low, high):
+    rng, num_pairs = random.Random(0), 1500
+
+    def draw(count):
+        return ["".join(rng.choices(string.ascii_lowercase, k=9)) for _ in range(count)]
+
+    meet = 0
+    for _ in range(num_pairs):
+        shared = draw(num_shared + 2)  # n words have n - 2 triples
+        first, second = (signature(shared + draw(num_own)) for _ in range(2))
+        meet += bool((first == second).any())
+    assert low < meet / num_pairs < high

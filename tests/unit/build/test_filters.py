@@ -4,9 +4,11 @@ import json
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from data_prep.build import filters
 from data_prep.build.filters import (
     asks_for_proof,
     check_problem,
@@ -119,6 +121,23 @@ def test_what_stands_between_delimiters_has_no_language(opening, closing):
 def test_more_languages_may_be_allowed():
     assert find_foreign(FRENCH, ("en", "fr")) is None
     assert find_foreign("How many integers have two digits that sum to nine?", ("zh",)) == "en"
+
+
+@pytest.mark.parametrize(
+    ("text", "margin", "expected"),
+    [
+        ("a" * 40, 10.01, "de"),
+        ("a" * 40, 10.0, None),  # not clear enough
+        ("a" * 39, 99.0, None),  # too short
+        ("\u0434" * 2 + "a" * 8, 99.0, None),  # a name in another script: a fifth
+        ("\u0434" * 2 + "a" * 7, 0.1, "de"),
+    ],
+)
+def test_where_a_question_is_foreign(monkeypatch, text, margin, expected):
+    scores = [("de", -100.0 + margin), ("en", -100.0)]
+    identifier = SimpleNamespace(rank=lambda prose: scores)
+    monkeypatch.setattr(filters, "_language_identifier", lambda: identifier)
+    assert find_foreign(text, ("en",)) == expected
 
 
 # Function -> texts that are such; behind "not" those that are not.

@@ -1,11 +1,13 @@
 # ruff: noqa: RUF001 - the apostrophe of GSM8K
 """Decontamination: what counts as an evaluation question seen in training, and what does not."""
 
+import random
 import re
+import string
 
 import pytest
 
-from data_prep.decontamination.index import EvalIndex
+from data_prep.decontamination.index import EvalIndex, is_retold, same_wording
 from data_prep.schema import Problem
 
 PERIMETER = (
@@ -234,3 +236,158 @@ def test_a_table_in_place_of_a_figure_hides_no_copy():
     assert found and found.kind == "reworded" and found.score > 0.8
     # Another gold: the figure may have held other numbers.
     assert index.find(f"{start}\n{table}\n{end}", ["97"]) is None
+
+
+def made_up(count):
+    """Words of ten letters, none like another."""
+    rng = random.Random(0)
+    return ["".join(rng.choices(string.ascii_lowercase[:18], k=10)) for _ in range(count)]
+
+
+def is_found(theirs, mine):
+    index = EvalIndex([Problem("1", "set", " ".join(theirs), ("18",))])
+    return index.find(" ".join(mine), ["18"]) is not None
+
+
+@pytest.mark.parametrize(
+    ("num_words", "num_changed", "expected"),
+    [
+        (20, 3, True),  # 34 of 40 words are aligned: 0.85
+        (26, 4, False),  # 44 of 52: 0.846
+        (15, 2, True),  # 26 of 30, of a question that is just long enough
+        (14, 2, False),  # 24 of 28, but too short to lose a number
+    ],
+)
+def test_how_much_of_a_copy_that_lost_a_number_must_be_the_same(num_words, num_changed, expected):
+    theirs, others = made_up(num_words), made_up(60)[30:]
+    theirs[4] = "57"
+    mine = [*theirs]
+    for place in range(4, 4 + 3 * num_changed, 3):
+        mine[place] = others[place]
+    assert is_found(theirs, mine) == expected
+
+
+@pytest.mark.parametrize(("num_lost", "expected"), [(2, True), (3, False)])
+def test_how_many_numbers_a_long_copy_may_have_lost(num_lost, expected):
+    theirs, others = made_up(30), made_up(60)[30:]
+    theirs[4], theirs[12], theirs[20] = "57", "58", "59"
+    mine = [*theirs]
+    for place in (4, 12, 20)[:num_lost] + (8, 24)[: 4 - num_lost]:  # 26 of 30 words stay
+        mine[place] = others[place]
+    assert is_found(theirs, mine) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_words", "num_left", "expected"),
+    [(20, 3, True), (26, 4, False)],  # 0.15 and 0.154 of the words
+)
+def test_how_many_words_may_be_in_no_piece(num_words, num_left, expected):
+    theirs, others = made_up(num_words), made_up(60)[30:]
+    first, second = theirs[: num_words // 2], theirs[num_words // 2 :]
+    num_first = num_left // 2
+    first[:num_first] = others[:num_first]
+    second[: num_left - num_first] = others[10 : 10 + num_left - num_first]
+    assert is_found(theirs, second + first) == expected
+
+
+# A word of the question: = stands in the copy too, x has another one in its place, - is left out.
+# + is a word of the copy alone. What counts is the score, None where it is no copy.
+ROWS = [
+    ("====x" * 5, 0.8),  # runs of four words make a candidate, of three none
+    ("===x" * 6, None),
+    ("=====x===x===x===x===x=", 0.7826),  # 2 of 20 n-grams are shared: 0.1
+    ("=====x===x===x===x===x==", None),  # 2 of 21
+    ("=====xxxxx=====xxxxx=====", 0.6),
+    ("======xxxxxx=======xxxxxxx======", None),  # 19 of 32: 0.594
+    ("=======x=======x====" + "-" * 20, 0.45),  # 18 of 20 words of a part: 0.9
+    ("=======x=======x===" + "-" * 20, None),  # 17 of 19: 0.895
+    ("======------", 0.5),  # a part of six words
+    ("=====-------", None),
+    ("=" * 16 + "-" * 24, 0.4),  # of a longer question two fifths
+    ("=" * 15 + "-" * 25, None),
+    ("=" * 20 + "-" * 40, 0.3333),  # or twenty words
+    ("=" * 19 + "-" * 41, None),
+    ("++++++=========", 1.0),  # six words around nine
+    ("+++++++=========", None),
+    ("+++++++==========", 1.0),  # seven around ten
+    ("====+++++++================", 1.0),  # four words pay for a gap of seven
+    ("====++++++++================", 0.8),
+]
+
+
+@pytest.mark.parametrize(("signs", "score"), ROWS)
+def test_a_copy_on_either_side_of_each_bar(signs, score):
+    words, others, theirs, mine = made_up(70), iter(made_up(140)[70:]), [], []
+    for sign, word in zip(signs, words, strict=False):
+        theirs += [word] * (sign != "+")
+        mine += [word] * (sign == "=") + [next(others)] * (sign in "x+")
+    index = EvalIndex([Problem("1", "set", " ".join(theirs), ("18",))])
+    match = index.find(" ".join(mine), ["18"])
+    assert match.score == score if score else match is None
+
+
+@pytest.mark.parametrize(("size", "expected"), [(3, True), (2, False)])
+def test_pieces_of_three_words_may_be_in_another_order(size, expected):
+    theirs = made_up(24)
+    pieces = [theirs[at : at + size] for at in range(6, 24, size)]
+    assert is_found(
+        theirs, theirs[:6] + [word for piece in reversed(pieces) for word in piece]
+    ) == (expected)
+
+
+@pytest.mark.parametrize(("num_questions", "expected"), [(40, True), (41, False)])
+def test_words_that_more_than_forty_questions_share_are_a_stock_phrase(num_questions, expected):
+    words = made_up(12 + 3 * num_questions + 3)
+    shared, own = words[:12], words[12:]
+    index = EvalIndex(
+        [
+            Problem(f"{at}", "set", " ".join(shared + own[3 * at : 3 * at + 3]), ("18",))
+            for at in range(num_questions)
+        ]
+    )
+    assert (index.find(" ".join(shared + own[-3:]), ["18"]) is not None) == expected
+
+
+@pytest.mark.parametrize(("num_nearer", "expected"), [(5, True), (6, False)])
+def test_the_six_nearest_questions_are_looked_at(num_nearer, expected):
+    words, others = made_up(20), made_up(60)[30:]
+    near = [[*words[:18], *others[2 * at : 2 * at + 2]] for at in range(num_nearer)]
+    far = [*words[:16], *others[-4:]]
+    found = [Problem(f"{at}", "set", " ".join(one), ("20",)) for at, one in enumerate(near)]
+    index = EvalIndex([*found, Problem("far", "set", " ".join(far), ("18",))])
+    assert (index.find(" ".join(words), ["18"]) is not None) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("planes", "planet", True),  # a slip in a word of six letters
+        ("plane", "plant", False),
+        ("abcd wxyz", "wxyz abcd", True),  # names of a formula have up to three letters
+        ("abc xyz", "xyz abc", False),
+        (" ".join(made_up(6)), " ".join(f"{word}s" for word in made_up(6)), True),
+        (" ".join(made_up(7)), " ".join(f"{word}s" for word in made_up(7)), False),
+    ],
+)
+def test_which_words_are_slips_and_which_names(first, second, expected):
+    assert same_wording(first.split(), second.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_formula", "num_shared", "num_words", "expected"),
+    [
+        (8, 18, 20, True),
+        (7, 18, 20, False),
+        (8, 17, 19, False),
+        (8, 34, 40, True),  # 0.85
+        (8, 33, 39, False),
+    ],
+)
+def test_a_problem_is_retold_by_a_long_run_with_a_long_formula(
+    num_formula, num_shared, num_words, expected
+):
+    words, num_own = made_up(100), num_words - num_shared
+    shared = [*"abcdefgh"[:num_formula], *words[: num_shared - num_formula]]
+    assert is_retold(shared + words[40 : 40 + num_own], shared + words[70 : 70 + num_own]) == (
+        expected
+    )

@@ -130,3 +130,9 @@ def test_a_word_such_as_dozen_counts_where_the_question_asks_for_it():
 
 def test_a_text_of_thousands_of_boxes_is_graded_at_once():
     assert is_right(r"$3x = y \boxed{5}$ and $\boxed{5}$ " * 5000, "5")
+
+
+@pytest.mark.parametrize(("num_parts", "has_answer"), [(49, True), (50, False)])
+def test_the_last_fifty_boxes_are_looked_at(num_parts, has_answer):
+    """A box that is an answer counts where no more than 49 parts of formulas follow it."""
+    assert is_right(r"$\boxed{5}$ " + r"$3x = y \boxed{5}$ and " * num_parts, "5") == has_answer

@@ -11,6 +11,8 @@ import pytest
 
 from pipeline import errors, lock
 
+PARENT = psutil.Process(os.getppid()).create_time()
+
 
 def lock_of(folder, **changes):
     started = psutil.Process().create_time()
@@ -24,8 +26,11 @@ def lock_of(folder, **changes):
     ("changes", "is_refused"),
     [
         ({}, False),  # this process's own
-        ({"pid": os.getppid(), "started": psutil.Process(os.getppid()).create_time()}, True),
+        ({"pid": os.getppid(), "started": PARENT}, True),
         ({"pid": os.getppid(), "started": 5.0}, False),  # another process got the number
+        # The system's clock was set while the owner lived, or another process got the number.
+        *(({"pid": os.getppid(), "started": PARENT + by}, True) for by in (-59, 59)),
+        *(({"pid": os.getppid(), "started": PARENT + by}, False) for by in (-61, 61)),
         ({"pid": 2**22 + 1}, False),  # dead
         ({"host": "other", "pid": 2**22 + 1}, True),  # who knows
     ],

@@ -1,11 +1,24 @@
 """The memory plan by hand: parameters, what is kept, who shares what, recipes."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from pipeline.errors import UserError
-from stages.preflight.capacity import build_step, checkpoint_bytes, is_lora_target
+from stages.preflight import capacity
+from stages.preflight.capacity import (
+    GIB,
+    build_step,
+    check_cache,
+    check_device,
+    check_disk,
+    check_host,
+    is_lora_target,
+    lower,
+    num_kept,
+    saved_bytes,
+)
 from stages.preflight.inputs import KEYS_OF, load_shape
 from stages.preflight.memory import LINEARS, Model, Step, layer_bytes, mask_bytes, plan_step
 from tests.settings import settings_of
@@ -63,6 +76,22 @@ def test_a_model_that_has_no_plan_is_refused(kind, text):
 )
 def test_what_a_layer_keeps(changes, size):
     assert layer_bytes(replace(FP32, **changes)) == size
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({"is_cuda": True}, 1),
+        ({"is_cuda": False}, 4),  # fp32
+        ({"is_cuda": True, "has_dropout": False}, 0),
+    ],
+)
+def test_a_dropout_keeps_a_mask_of_each_input_of_lora(changes, number):
+    lora = replace(FP32, lora_rank=3)
+    # Four inputs of q, k, v, o, gate and up, eight of down: copies of 4 bytes, and the masks. Three
+    # numbers of each of the seven pairs of matrices. The norms' weights are frozen.
+    kept = 2 * (16 + 4) + 48 + 8 + 3 * 4 * 8 + (4 + number) * (6 * 4 + 8) + 7 * 4 * 3
+    assert layer_bytes(replace(lora, **changes)) == kept
 
 
 def test_norms_of_queries_and_keys_keep_their_inputs():
@@ -148,7 +177,7 @@ def test_lora_trains_its_matrices_alone():
     number = 28 * 8 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944))
     parts = sized(step)
     assert parts["LoRA weights"] == 4 * number and parts["optimizer"] == 8 * number
-    assert checkpoint_bytes(step)[0] == 12 * number
+    assert saved_bytes(step)[0] == 12 * number
 
 
 @pytest.mark.parametrize(
@@ -175,6 +204,7 @@ GRPO = {"per_device_train_batch_size": 6, "max_prompt_length": 50, "max_completi
     [
         ("sft", SFT | {"packing": True}, 40, {"rows": 1, "length": 400, "is_masked": True}),
         ("sft", SFT, 40, {"rows": 4, "length": 40, "is_masked": True}),
+        ("sft", SFT | {"max_length": None}, None, {"length": 1024}),  # nobody knows
         ("sft", SFT | {"attn_implementation": "flash_attention_2"}, 40, {"is_masked": False}),
         ("grpo", GRPO | {"update_tokens": 200, "beta": 0.1}, 30,
          {"length": 80, "passes": 3, "has_reference": True}),
@@ -184,3 +214,92 @@ GRPO = {"per_device_train_batch_size": 6, "max_prompt_length": 50, "max_completi
 def test_rows_of_a_step_are_the_recipes_worst(stage, values, longest, expected):
     step = build_step(stage, ONE, settings(stage, **values), longest)
     assert {key: getattr(step, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "level"),
+    [(0.9199, "ok"), (0.9201, "warning"), (0.9999, "warning"), (1.0001, "error")],
+)
+def test_a_plan_near_a_devices_memory_is_a_warning_and_above_it_an_error(share, level):
+    values = settings("sft", use_cpu=False)
+    step = build_step("sft", SEVEN_B, values)
+    limit = (plan_step(step).peak + 1.5 * GIB) / share
+    recipe = SimpleNamespace(settings={"sft": values}, args=SimpleNamespace(gpu_memory=limit / GIB))
+    (found,) = check_device(recipe, "sft", step, None)
+    assert found.level == level and bool(found.remedy) == (level != "ok")
+
+
+@pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (1, "error")])
+def test_a_plan_that_is_a_byte_above_a_hosts_memory_is_refused(monkeypatch, missing, level):
+    values = settings("sft", use_cpu=True)
+    plan = plan_step(build_step("sft", ONE, values))
+    monkeypatch.setattr(capacity, "total_memory", lambda: plan.peak + 0.6 * GIB - missing)
+    assert check_host("sft memory", values, plan).level == level
+
+
+@pytest.mark.parametrize(("states", "is_lowered"), [(800, False), (799, True)])
+def test_fewer_rows_help_where_activations_are_over_a_fifth(states, is_lowered):
+    plan, values = SimpleNamespace(peak=1000, states=states), settings("sft", **SFT)
+    assert ("per_device_train_batch_size" in lower(plan, values, False)) == is_lowered
+
+
+@pytest.mark.parametrize(("use_cpu", "number"), [(False, 16), (True, 57)])
+def test_the_8_bit_step_needs_scratch_for_the_largest_tensor(use_cpu, number):
+    values = settings("sft", use_cpu=use_cpu, stochastic_rounding=True, dtype="bfloat16")
+    assert build_step("sft", ONE, values).scratch == number * 10 * 4  # the table of tokens
+
+
+@pytest.mark.parametrize(
+    ("values", "number"),
+    [
+        ({"save_strategy": "no", "save_total_limit": 2}, 0),
+        ({"save_total_limit": 2}, 3),  # the new one is written before the oldest goes
+        ({"max_steps": 100, "save_steps": 30}, 3),
+        ({"max_steps": 100, "save_steps": 100}, 1),
+        ({"max_steps": 100, "save_steps": 101}, 10),
+        ({"max_steps": 100, "save_steps": 0.1}, 10),
+    ],
+)
+def test_how_many_checkpoints_are_on_a_disk(values, number):
+    assert num_kept(settings("sft", **values)) == number
+
+
+@pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (1, "error")])
+def test_a_disk_that_is_a_byte_too_small_is_refused(monkeypatch, tmp_path, missing, level):
+    values = settings("sft", use_cpu=True, save_total_limit=1, dtype="float32")
+    recipe = SimpleNamespace(settings={"sft": values}, run=str(tmp_path))
+    free = 2 * 12 * ONE.params + 4 * ONE.params - missing  # two checkpoints, the model
+    monkeypatch.setattr(capacity.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    (found,) = check_disk(recipe, {"sft": build_step("sft", ONE, values)})
+    assert found.level == level and bool(found.remedy) == bool(missing)
+
+
+@pytest.mark.parametrize(("number", "is_named"), [(10, False), (10.01, True)])
+def test_checkpoints_of_over_ten_gib_without_a_limit_are_a_warning(tmp_path, number, is_named):
+    values = settings("sft", use_cpu=True, max_steps=4, save_steps=1)
+    recipe = SimpleNamespace(settings={"sft": values}, run=str(tmp_path))
+    model = SimpleNamespace(params=number * GIB / 4 / 12)
+    found = check_disk(recipe, {"sft": replace(FP32, model=model)})
+    assert ["save_total_limit" in one.text for one in found][:-1] == [True] * is_named
+
+
+@pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (1, "error")])
+def test_a_cache_that_is_a_token_short_of_a_completion_is_refused(missing, level):
+    values = settings("grpo", **GRPO, vllm_tensor_parallel_size=1, vllm_max_model_length=None)
+    token = 4 * SEVEN_B.layers * SEVEN_B.key
+    share = 2 * SEVEN_B.params + 2 * GIB + (50 + 50 - missing) * token
+    assert check_cache("grpo memory", values, SEVEN_B, share, 50).level == level
+
+
+@pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (0.01, "error")])
+def test_an_engine_beside_the_training_states_must_fit(missing, level):
+    values = settings("grpo", **GRPO, use_cpu=False, use_vllm=True, vllm_mode="colocate",
+                      vllm_gpu_memory_utilization=0.5, vllm_tensor_parallel_size=1,
+                      vllm_enable_sleep_mode=True)  # fmt: skip
+    step = build_step("grpo", SEVEN_B, values)
+    gpu_memory = 2 * (plan_step(step).states / GIB + 1.5 - missing)
+    recipe = SimpleNamespace(settings={"grpo": values}, args=SimpleNamespace(gpu_memory=gpu_memory))
+    found = check_device(recipe, "grpo", step, 50)
+    assert [one.level for one in found if "while vLLM generates" in one.text] == (
+        ["error"] if missing else []
+    )

@@ -3,8 +3,10 @@
 import pytest
 
 from pipeline.errors import UserError
+from pipeline.settings import Settings
 from stages.planned_launch import read_launch
 from stages.preflight.__main__ import show
+from stages.preflight.batches import check_precision, check_steps
 from stages.preflight.inputs import (
     Finding,
     PreflightArguments,
@@ -16,12 +18,57 @@ from stages.preflight.lengths import compare
 
 @pytest.mark.parametrize(
     ("limit", "level", "remedy"),
-    [(99, "ok", ""), (98, "warning", "max_length: 99 keeps 99 %"), (79, "error", "keeps 99 %")],
+    [
+        (990, "ok", ""),
+        (989, "warning", "max_length: 990 keeps 99 %"),
+        (800, "warning", "keeps 99 %"),
+        (799, "error", "keeps 99 %"),
+    ],
 )
 def test_lengths_are_compared_with_a_limit(limit, level, remedy):
-    found = compare("sft lengths", range(1, 101), "max_length", limit, "dropped", "error")
-    assert "median 50, 95 % 95, 99 % 99, longest 100 tokens" in found.text
+    found = compare("sft lengths", range(1, 1001), "max_length", limit, "dropped", "error")
+    assert "median 500, 95 % 950, 99 % 990, longest 1,000 tokens" in found.text
     assert found.level == level and remedy in found.remedy
+
+
+STEPS = {
+    "max_steps": 200, "save_steps": 50, "warmup_steps": 10, "eval_strategy": "steps",
+    "eval_steps": 50,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({}, []),
+        ({"warmup_steps": 199}, []),
+        ({"warmup_steps": 200}, ["warmup_steps"]),
+        ({"eval_steps": 199}, []),
+        ({"eval_steps": 200}, ["eval_steps"]),
+        ({"eval_steps": 200, "eval_strategy": "no"}, []),
+        ({"save_steps": 199}, []),
+        ({"save_steps": 200}, ["save_steps"]),
+        ({"max_steps": 199, "save_steps": 200}, []),  # a short run need not save
+        ({"warmup_steps": 0.99, "max_steps": 10, "eval_steps": 5}, []),  # a share
+        ({"warmup_steps": 1, "max_steps": 9, "eval_steps": 5}, ["9 optimizer steps"]),
+    ],
+)
+def test_what_a_short_run_never_comes_to_is_named(changes, named):
+    values = Settings(STEPS | changes, {}, {})
+    found = [one for one in check_steps("sft.yaml", values, 1000, 8) if one.level == "warning"]
+    assert len(found) == len(named)
+    assert all(text in one.text for text, one in zip(named, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("rate", "level"),
+    [(2e-6, "error"), (2.01e-6, "warning"), (9.99e-6, "warning"), (1e-5, "ok")],
+)
+def test_a_learning_rate_that_16_bit_weights_round_away(rate, level):
+    values = {"learning_rate": rate, "dtype": "bfloat16", "use_peft": False}
+    settings = Settings(values | {"stochastic_rounding": False}, {}, {})
+    assert check_precision("sft", settings, "none", "bfloat16").level == level
+    assert check_precision("sft", settings, "none", "float32").level == "ok"
 
 
 def test_engine_of_a_launch():

@@ -8,11 +8,19 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.numpy import save_file
+from torchao.optim import AdamW8bit
+from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.integrations import integration_utils
 
+from pipeline import errors
 from pipeline.errors import UserError
 from stages import callbacks, launch, run_folder, training
+from stages.preflight import capacity
+from stages.preflight.inputs import KEYS_OF
+from stages.preflight.memory import Model
+from tests.settings import settings_of
 
 CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
 
@@ -393,3 +401,95 @@ def test_a_loss_of_the_router_needs_one(tmp_path, kind, refused):
         return
     with pytest.raises(UserError, match=r"^router_aux_loss_coef: 0\.1"):
         training.check_router(model, config)
+
+
+def trainer_of(model, optim="adamw_torch", is_zero=False):
+    """What the size of a checkpoint is read from."""
+    args = SimpleNamespace(optim=optim)
+    return SimpleNamespace(model=model, args=args, is_deepspeed_enabled=is_zero)
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "optim", "optimizer"),
+    [
+        (torch.float32, "adamw_torch", torch.optim.AdamW),
+        (torch.bfloat16, "adamw_torch_fused", torch.optim.AdamW),
+        (torch.bfloat16, "adamw_torch_8bit", AdamW8bit),
+    ],
+)
+def test_a_checkpoint_has_the_size_that_torch_writes(tmp_path, dtype, optim, optimizer, is_frozen):
+    layers = [torch.nn.Linear(512, 512, bias=False) for _ in range(3)]
+    model = torch.nn.Sequential(*layers).to(dtype)
+    model[0].requires_grad_(not is_frozen)
+    optimizer = optimizer([p for p in model.parameters() if p.requires_grad])
+    model(torch.ones(1, 512, dtype=dtype)).sum().backward()
+    with torch.compiler.set_stance("force_eager"):
+        optimizer.step()
+    sizes = []
+    for name, part in {"model": model, "optimizer": optimizer}.items():
+        torch.save(part.state_dict(), tmp_path / name)
+        sizes.append((tmp_path / name).stat().st_size)
+    found = training.saved_bytes(trainer_of(model, optim))
+    assert found == pytest.approx((sum(sizes), sizes[0]), rel=0.01)
+
+
+TINY = {
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 50, "tie_word_embeddings": True,
+}  # fmt: skip
+LORA = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
+
+
+@pytest.mark.parametrize(
+    ("values", "engine", "number"),
+    [  # bytes of each trained number: itself, two states, ZeRO's copy in float32
+        ({"dtype": "float32"}, "none", 4 + 8),
+        ({"dtype": "bfloat16"}, "none", 2 + 4),
+        ({"dtype": "bfloat16"}, "zero2", 2 + 8 + 4),
+        ({"dtype": "bfloat16", "optim": "adamw_bnb_8bit"}, "none", 2 + 2 * 260 / 256),
+        ({"dtype": "bfloat16", **LORA}, "none", 4 + 8),
+        ({"dtype": "bfloat16", **LORA}, "zero2", 4 + 8 + 4),
+    ],
+)
+def test_preflight_and_the_start_of_a_run_name_one_size(values, engine, number):
+    own, hf, _ = KEYS_OF["sft"]
+    settings = settings_of(values, own, hf)
+    step = capacity.build_step("sft", Model(TINY | {"model_type": "qwen2"}), settings, None, engine)
+    model = Qwen2ForCausalLM(Qwen2Config(**TINY)).to(getattr(torch, values["dtype"]))
+    if settings.use_peft:
+        model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear"))
+    found = training.saved_bytes(trainer_of(model, settings.get("optim"), engine == "zero2"))
+    assert found == capacity.saved_bytes(step)
+    assert found[0] == number * sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "has_lora", "what", "number"),
+    [
+        ("steps", False, "one more checkpoint", 12),
+        ("no", False, "the model", 4),
+        ("steps", True, "the model", 4),
+    ],
+)
+def test_a_disk_is_full_below_the_most_that_a_run_writes_at_once(
+    folder, monkeypatch, strategy, has_lora, what, number
+):
+    """The guard takes a disk with just enough bytes, and none with one byte less."""
+    model = Qwen2ForCausalLM(Qwen2Config(**TINY))
+    num_bytes = number * sum(parameter.numel() for parameter in model.parameters())
+    if has_lora:
+        model = get_peft_model(model, LoraConfig(r=1, target_modules=["q_proj"]))
+        num_bytes += 4 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+    trainer = trainer_of(model)
+    trainer.args.save_strategy, trainer.args.output_dir = strategy, str(folder)
+    folder.mkdir()
+    for free in (num_bytes, num_bytes - 1):
+        monkeypatch.setattr(
+            errors.shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free)
+        )
+        if free == num_bytes:
+            training.check_disk(trainer)
+        else:
+            with pytest.raises(UserError, match=f"{what} needs .* free"):
+                training.check_disk(trainer)

@@ -13,9 +13,6 @@ import torch
 from pipeline.errors import UserError
 from stages.arguments import MODES, GrpoArguments
 from stages.trainer.curriculum import (
-    DRIFT,
-    PRIOR_OFFSET,
-    PRIOR_WEIGHT,
     Curriculum,
     PredictiveCurriculum,
     Refill,
@@ -80,6 +77,21 @@ def test_the_same_numbers_on_every_process():
     again = curriculum.draw(8)
     curriculum.choose(1)
     assert curriculum.draw(8) != again
+
+
+def test_problems_are_drawn_with_the_eighth_power_of_their_chance():
+    curriculum = build(2)
+    state = curriculum.state_dict()
+    state["offset"] = [[0.0, 1.5], [1.0, 1.0]]  # means, variances
+    curriculum.load_state_dict(state)
+    # The one weight, of both, has mean 0 and variance 1.5^2.
+    chances = useful_chance(np.array([0.0, 1.5]), np.array([3.25, 3.25]), SIZE)
+    assert 0.8 < chances[1] / chances[0] < 0.9
+    num, drawn = 4000, 0
+    for curriculum.seed in range(num):
+        drawn += curriculum.draw(1) == [0]
+    expected = chances[0] ** 8 / (chances**8).sum()
+    assert drawn / num == pytest.approx(expected, abs=0.012)
 
 
 @pytest.mark.parametrize("is_predictive", [True, False])
@@ -163,7 +175,7 @@ def test_an_update_is_that_of_two_normals_on_a_grid():
     curriculum.see(np.array([[1.0], [-1.0]]))
     curriculum.choose(1)
     before = curriculum.state_dict()
-    weight_variance, offset_variance = PRIOR_WEIGHT**2 + DRIFT**2, PRIOR_OFFSET**2
+    weight_variance, offset_variance = 1.5**2 + 0.1**2, 3.0**2
     assert before["covariance"] == [[weight_variance, 0.0], [0.0, weight_variance]]
     curriculum.observe([0], [7], SIZE)
     after = curriculum.state_dict()
@@ -187,6 +199,7 @@ def test_an_update_is_that_of_two_normals_on_a_grid():
 
 def test_forgetting():
     curriculum = build(2, half_life=30.0)
+    assert curriculum.state_dict()["spread"] == [20 * 3.0**2, 20]  # as if 20 problems were known
     curriculum.observe([0], [8], SIZE)
     before = curriculum.state_dict()
     prior = np.divide(*before["spread"])
@@ -198,7 +211,7 @@ def test_forgetting():
     assert after["offset"][1] == pytest.approx(found)
     # What the policy does to all of them alike is no matter of forgetting, only of doubt.
     assert after["mean"] == before["mean"]
-    assert after["covariance"][0][0] == pytest.approx(before["covariance"][0][0] + 30 * DRIFT**2)
+    assert after["covariance"][0][0] == pytest.approx(before["covariance"][0][0] + 30 * 0.1**2)
     for _ in range(600):
         curriculum.choose(1)
     end = curriculum.state_dict()["offset"]
@@ -339,7 +352,7 @@ def test_offline_pass_rates_give_levels_and_spread():
     state = curriculum.state_dict()
     weights = np.array(state["mean"])
     assert weights[0] + weights[1:4] == pytest.approx([-2.0, 0.0, 3.0], abs=0.25)
-    assert weights[4] == 0.0 and state["covariance"][4][4] == pytest.approx(PRIOR_WEIGHT**2)
+    assert weights[4] == 0.0 and state["covariance"][4][4] == pytest.approx(1.5**2)
     assert 0.8 < np.divide(*state["spread"]) < 1.8  # the prior's 9 still counts
     found = np.array(curriculum.pass_rates(range(900)))
     unmeasured = np.setdiff1d(range(900), measured)
@@ -363,6 +376,9 @@ def test_peers_are_of_one_source_and_level():
     rows = [{"source": "a", "level": n / 7} for n in range(80)] + [{"source": "a", "level": None}]
     peers = find_peers(rows)
     assert [peers.count(("a", part)) for part in range(8)] == [10] * 8 and peers[-1] == ("a", None)
+    for num_levels, num_kinds in ((16, 16), (17, 8)):
+        rows = [{"source": "a", "level": level} for level in range(num_levels)]
+        assert len({*find_peers(rows)}) == num_kinds
 
 
 POOL = [{"id": f"p{n}", "source": "a", "level": 1} for n in range(6)]

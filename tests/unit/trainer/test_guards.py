@@ -25,6 +25,7 @@ from stages.trainer.guards import (
     repeated_tag_share,
     repetition_scores,
     sample_weights,
+    why_no_signal,
 )
 
 NAN, INF = math.nan, math.inf
@@ -197,6 +198,16 @@ def test_cut_off_rate_alone_and_reward_alone_do_not_fire():
     assert firing.message.startswith("eos: rise of the cut-off rate since the best reward is 0.45")
 
 
+@pytest.mark.parametrize(("rise", "growth", "fires"), [(0.2, 2.0, False), (0.205, 2.01, True)])
+def test_rises_fire_above_their_limit(rise, growth, fires):
+    found = cut_off_run([0.0] * 60 + [rise] * 60, [0.5] * 60 + [0.1] * 60)
+    assert [firing.guard for firing in found] == ["eos"] * fires
+    guards = Guards(GuardSettings())
+    lengths = [100.0] * 60 + [100.0 * growth] * 9
+    found = [one for step, x in enumerate(lengths) for one in guards.observe(step, {"length": x})]
+    assert [firing.guard for firing in found] == ["length"] * fires
+
+
 def test_the_baseline_is_never_called_unhealthy():
     """Or a run that collapses in its first steps would have nothing to go back to."""
     (firing,) = cut_off_run([0.0] * 5 + [1.0] * 10, [0.5] * 5 + [0.0] * 10)
@@ -233,6 +244,21 @@ def test_a_run_without_signal_is_told_its_likely_cause(changes, step, remedy):
     assert [(f.guard, f.step, f.since) for f in found] == ([("no_signal", step, 0)] if step else [])
     assert not step or re.search(remedy, found[0].message)
     assert len(guards.state_dict()["signal_trace"]) <= 30
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "past", "others"),
+    [
+        ("correctness", 0.9, 0.901, {}),
+        ("correctness", 0.1, 0.099, {}),
+        ("cut_off_rate", 0.5, 0.501, {"correctness": 0.5}),
+        ("no_answer", 0.5, 0.501, {"correctness": 0.5}),
+    ],
+)
+def test_where_another_cause_is_likelier(key, before, past, others):
+    even = why_no_signal({"correctness": 0.5})
+    assert why_no_signal(others | {key: before}) == even
+    assert why_no_signal(others | {key: past}) != even
 
 
 def mixed(step):
