@@ -54,6 +54,9 @@ def verdict(question, prediction, gold):
             r"\frac{x^2}{2}+x+\frac12",
             "right",
         ),
+        (r"Simplify $(4a^2)^3$.", r"(2\cdot 2a^2)^3", "64a^6", "wrong"),  # its 4 in other words
+        (r"Simplify $\sqrt{192}$.", r"\sqrt{\frac{384}{2}}", r"8\sqrt{3}", "wrong"),
+        (r"Compute $x^2 \cdot x^3$.", r"x^5", "x^5", "right"),
         ("A train needs 4 minutes. And the next?", r"4\text{ minutes}", "4", "right"),
     ],
 )
