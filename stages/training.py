@@ -234,10 +234,8 @@ def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
     }
 
 
-def check_router(model: Any, config: Any) -> None:
-    """Refuse a loss of the router for a model that has none, before its weights are loaded."""
-    if not config.router_aux_loss_coef:
-        return
+def load_config(model: Any, config: Any) -> Any:
+    """The configuration, of its text part, of the model that a stage starts from."""
     base, adapter = checkpoints.base_and_adapter(model.model_name_or_path, "model_name_or_path")
     with checkpoints.loading("config", model.model_name_or_path, "model_name_or_path"):
         loaded = AutoConfig.from_pretrained(
@@ -245,7 +243,14 @@ def check_router(model: Any, config: Any) -> None:
             revision=None if adapter else model.model_revision,
             trust_remote_code=config.trust_remote_code,
         )
-    if not hasattr(loaded.get_text_config(), "output_router_logits"):
+    return loaded.get_text_config()
+
+
+def check_router(model: Any, config: Any) -> None:
+    """Refuse a loss of the router for a model that has none, before its weights are loaded."""
+    if not config.router_aux_loss_coef:
+        return
+    if not hasattr(load_config(model, config), "output_router_logits"):
         raise UserError(
             f"router_aux_loss_coef: {config.router_aux_loss_coef}, but {model.model_name_or_path} "
             "is no mixture of experts; remove it"

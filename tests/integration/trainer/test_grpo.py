@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 
 import pytest
 
@@ -157,3 +158,11 @@ def test_each_prompt_is_read_once_for_its_rollouts(run_stage, is_fast, monkeypat
     prompts = [shape for shape in rows if shape[1] > 1]
     num_rows = max(count for count, width in rows if width == 1)
     assert prompts[-1][0] == (num_rows // num_rollouts if is_fast else num_rows)
+
+
+def test_without_a_limit_completions_may_fill_the_context(run_stage, data_dir):
+    """transformers alone would end each after 20 tokens; this loss divides by the limit."""
+    folder = run_stage("grpo", max_completion_length=None, loss_type="dr_grpo", max_steps=1)
+    rows = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    assert rows[0]["completions/max_length"] > 100
+    assert math.isfinite(rows[0]["loss"])
