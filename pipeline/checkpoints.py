@@ -233,6 +233,25 @@ def base_and_adapter(checkpoint: str, key: str = "checkpoint") -> tuple[str, str
     return base, checkpoint
 
 
+def trained_tokenizer(start: str, template: str | None, result: str) -> str:
+    """Whose tokenizer the training stages of a recipe use, `start`'s or that of SFT's `result`.
+
+    They are the same, but for a result of another recipe than today's. It is taken where the start
+    is a hub id, which need not be on this machine.
+
+    Args:
+        start: the model that the first training stage starts from; template: what it adds.
+        result: the model that the last one starts from.
+    """
+    if Path(start).is_dir() or not Path(result, "tokenizer_config.json").is_file():
+        return start
+    made = manifest.read(Path(result))
+    config = made["config"] if made else {}
+    is_of_start = config.get("model_name_or_path") == start
+    is_current = is_of_start and config.get("chat_template_path") == template
+    return result if made is None or is_current else start
+
+
 def tokenizer_path(checkpoint: str) -> str:
     """Where the checkpoint's tokenizer is: an adapter folder may leave it to its base model."""
     base, adapter = base_and_adapter(checkpoint)
