@@ -360,7 +360,7 @@ def test_missing_packages(files, monkeypatch, stage, values, packages):
         ({"text_config": {"layer_types": ["chunked_attention"]}}, "packing"),
         ({"model_type": "opt"}, "packing"),
         ({"model_type": "falcon", "alibi": True}, "packing"),
-        ({"model_type": "falcon", "alibi": False}, None),
+        ({"model_type": "falcon", "alibi": False}, "packing"),
     ],
 )
 def test_layers_that_read_across_packed_rows(files, config, refused):
