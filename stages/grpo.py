@@ -18,6 +18,7 @@ from typing import Any
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, grader_files, question_of, read_problems
 from grading.own_grader import COLUMN
+from pipeline import dropout
 from pipeline.checkpoints import loading
 from pipeline.console import hide_trackers, is_main_process, quiet, say
 from pipeline.errors import UserError, run_cli
@@ -166,7 +167,7 @@ def build_trainer(
     grader = BatchGrader(think_prefilled, args.final_number)
     held_out_rows = trainer_rows(held_out)
     to_evaluate = [row | {"held_out": number} for number, row in enumerate(held_out_rows)]
-    return trainer.MathGRPOTrainer(
+    built = trainer.MathGRPOTrainer(
         reward_funcs=build_rewards(args, grpo, think_prefilled, grader),
         train_dataset=Dataset.from_list(trainer_rows(problems)),
         eval_dataset=Dataset.from_list(to_evaluate) if to_evaluate else None,
@@ -182,6 +183,23 @@ def build_trainer(
         fast_generation=args.fast_generation,
         **training.trainer_kwargs(model, grpo),
     )
+    leave_out_dropout(built)
+    return built
+
+
+def leave_out_dropout(trainer: Any) -> None:
+    """Train without the dropout of the model's config.json, unless the recipe names a rate itself.
+
+    It would spoil ratio and KL. The saved config.json keeps the rates, as of any base model.
+    """
+    if dropout.is_asked(trainer.args.model_init_kwargs):
+        return
+    trainer.turned_off = dropout.turn_off(trainer.model)
+    if trainer.turned_off:
+        say(
+            f"grpo: the model's dropout is off ({dropout.describe(trainer.turned_off)}), as it "
+            "would spoil ratio and KL; model_init_kwargs with a rate in grpo.yaml keep it"
+        )
 
 
 def blamed_curriculum(name: str, trainer: Any) -> AbstractContextManager:
