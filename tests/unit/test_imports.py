@@ -17,7 +17,10 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("errors", "names"),
         ("strict_yaml", "json_files", "paths", "consent", "folders", "own_imports"),
         ("lock", "manifest", "named_models", "settings"),
-        ("weights", "generation", "transformers4", "own_code", "keys", "side_by_side", "launched"),
+        (
+            *("weights", "generation", "dropout", "transformers4", "own_code", "keys"),
+            *("side_by_side", "launched"),
+        ),
         ("tokenizer_file", "switches"),
         ("prompts", "checkpoints", "rows", "card"),
         ("variables", "freshness", "commands", "clean", "adapters", "template", "gguf_files"),
