@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pipeline import template_date
 from pipeline.checkpoints import (
     check_embedding,
     check_vocabulary,
@@ -134,9 +135,10 @@ def check_prompt(tokenizer: Any, messages: list[dict], prompt: str) -> Iterator[
     if role := left_out(messages, prompt):
         text = f"the template leaves out the {role} message"
         yield Finding(ERROR, "template", text, "choose another prompt, or another template")
-    if "strftime_now" in str(tokenizer.chat_template):
-        text = "the template writes today's date: prompts change from day to day"
-        yield Finding(WARNING, "template", text, "set a fixed date in the template")
+    if template_date.is_fixed(tokenizer.chat_template):
+        date = template_date.DATE.strftime("%d %B %Y")
+        text = f"the template writes today's date: all stages, and what they save, write {date}"
+        yield Finding(WARNING, "template", text, "for another date write that into the template")
     if render(tokenizer, messages, start=False) == prompt:
         text = "the template ignores add_generation_prompt: a prompt does not open the answer"
         remedy = "let it write the assistant's heading where it is set"

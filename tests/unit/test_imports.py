@@ -21,7 +21,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
             *("weights", "generation", "dropout", "transformers4", "own_code", "keys"),
             *("side_by_side", "launched"),
         ),
-        ("tokenizer_file", "switches"),
+        ("tokenizer_file", "template_date", "switches"),
         ("prompts", "checkpoints", "rows", "card"),
         ("variables", "freshness", "commands", "clean", "adapters", "template", "gguf_files"),
         ("__main__",),
