@@ -30,6 +30,11 @@ LIMITS = {"sft": {"max_length"}, "grpo": {"max_prompt_length", "max_completion_l
 SCRATCH, EAGER_SCRATCH = 16, 57
 
 
+def has_limits(stage: str, values: Settings) -> bool:
+    """Whether a recipe bounds the tokens of a stage's rows; null does not."""
+    return all(values.get(key) for key in LIMITS[stage])
+
+
 def stage_model(recipe: Recipe, stage: str) -> Model:
     """The model that a stage trains; one that SFT saves has the dtype of SFT."""
     model = Model(recipe.shape(stage))
@@ -152,7 +157,7 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> Iterator[Finding]:
             yield from_error(topic, error, UNCHECKED)
             continue
         most, gpus = longest.get(stage), recipe.args.gpus
-        if values.use_cpu and values.keys() >= LIMITS[stage]:
+        if values.use_cpu and has_limits(stage, values):
             most = None  # as the start of a command plans, which has no data yet
         step = steps[stage] = build_step(stage, model, values, most, recipe.engine, gpus)
         if values.use_peft and not step.lora_modules:

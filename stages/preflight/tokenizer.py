@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline import template_date
 from pipeline.checkpoints import (
+    MODEL_STAGES,
     check_embedding,
     check_vocabulary,
     load_template,
@@ -49,8 +50,8 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
     if not recipe.args.tokenizer and inputs.is_own_folder(recipe, name):
         return None, []  # `check_model` tells what is wrong with it
     remedy = "--tokenizer FOLDER (make: TOKENIZER=FOLDER) takes a folder with its tokenizer"
-    if name.startswith(recipe.run):
-        remedy = f"make base or make sft builds it; or {remedy}"
+    if name.startswith(recipe.run) and Path(name).name in MODEL_STAGES:
+        remedy = f"make {Path(name).name} builds it; or {remedy}"
     text = f"{name} is not on this machine: template, end token and lengths"
     return None, [Finding(UNCHECKED, TOPIC, text, remedy)]
 
