@@ -272,11 +272,18 @@ def take(rest: list[str], many: bool) -> list[str]:
 
 def check_names(of_make: Mapping[str, str]) -> None:
     """Refuse a variable of make's command line that nothing would read."""
-    for name, value in of_make.items():
-        is_ours = name.lower() in VARIABLES and name.isupper()
-        is_known = is_ours or name in OF_MAKE or HANDED_ON.fullmatch(name)
-        if not is_known and not consent.is_harmless(name):
-            raise unknown_variable(name, value)
+    for name, value in ignored(of_make).items():
+        raise unknown_variable(name, value)
+
+
+def ignored(of_make: Mapping[str, str]) -> dict[str, str]:
+    """The variables of make's command line that neither we nor a library would read."""
+    ours = {*map(str.upper, VARIABLES), *OF_MAKE}
+    return {
+        name: value
+        for name, value in of_make.items()
+        if name not in ours and not HANDED_ON.fullmatch(name) and not consent.is_harmless(name)
+    }
 
 
 def unknown_variable(name: str, value: str) -> UserError:
