@@ -183,22 +183,21 @@ def build_trainer(
         fast_generation=args.fast_generation,
         **training.trainer_kwargs(model, grpo),
     )
-    leave_out_dropout(built)
+    if args.disable_dropout is not False and not dropout.is_asked(grpo.model_init_kwargs):
+        leave_out_dropout(built)
     return built
 
 
 def leave_out_dropout(trainer: Any) -> None:
-    """Train without the dropout of the model's config.json, unless the recipe names a rate itself.
+    """Train without the dropout of the model's config.json, which would spoil ratio and KL.
 
-    It would spoil ratio and KL. The saved config.json keeps the rates, as of any base model.
+    The saved config.json keeps the rates, as of any base model.
     """
-    if dropout.is_asked(trainer.args.model_init_kwargs):
-        return
     trainer.turned_off = dropout.turn_off(trainer.model)
     if trainer.turned_off:
         say(
             f"grpo: the model's dropout is off ({dropout.describe(trainer.turned_off)}), as it "
-            "would spoil ratio and KL; model_init_kwargs with a rate in grpo.yaml keep it"
+            "would spoil ratio and KL; disable_dropout: false keeps it"
         )
 
 

@@ -186,7 +186,7 @@ def with_dropout(tiny_model_dir, tmp_path):
     def make(kind):
         tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
         sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-        sizes |= {"vocab_size": len(tokenizer), "bos_token_id": None}
+        sizes |= {"vocab_size": len(tokenizer), "bos_token_id": None, "initializer_range": 0.3}
         ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
         config = AutoConfig.for_model(kind, **sizes, **ids, **DROPOUT[kind])
         AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / kind)
@@ -212,7 +212,10 @@ def test_the_dropout_of_the_model_spoils_neither_ratio_nor_kl(
         assert rate in json.loads((place / "config.json").read_text()).items()
 
 
-def test_a_recipe_may_ask_for_dropout(run_stage, tiny_model_dir, graded_by_chance):
+@pytest.mark.parametrize("way", ["of the model", "of the recipe"])
+def test_a_recipe_may_ask_for_dropout(run_stage, with_dropout, graded_by_chance, way):
     asked = {"model_init_kwargs": {"attention_dropout": RATE}}
+    if way == "of the model":
+        asked = {"disable_dropout": False, "model_name_or_path": str(with_dropout("qwen2"))}
     first = read_logs(run_stage("grpo", beta=0.1, **TWO_STEPS, **asked))[0]
     assert first["kl"] > 1e-4 and abs(first["train/mean_ratio"] - 1) > 1e-4
