@@ -34,5 +34,6 @@ def fix(template: Any) -> Any:
 
 
 def is_fixed(template: Any) -> bool:
-    """Whether a chat template has the macro."""
-    return str(template).startswith(HEAD)
+    """Whether a chat template, or one of several, has the macro."""
+    several = template.values() if isinstance(template, dict) else [template]
+    return any(str(one).startswith(HEAD) for one in several)

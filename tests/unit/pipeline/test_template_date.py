@@ -66,6 +66,7 @@ def test_other_templates_stay_as_they_are():
     several = {"default": TEMPLATES["today"], "plain": BODY}
     fixed = template_date.fix(several)
     assert fixed["plain"] == BODY and template_date.is_fixed(fixed["default"])
+    assert template_date.is_fixed(fixed) and not template_date.is_fixed(several)
 
 
 def test_what_is_loaded_and_saved_again_has_one_date(tmp_path, monkeypatch):
