@@ -18,7 +18,7 @@ from pathlib import Path
 from pipeline.errors import UserError, run_cli
 from pipeline.names import unknown
 from pipeline.settings import parse, read_yaml
-from pipeline.variables import VARIABLES
+from pipeline.variables import VARIABLES, given_to_make, ignored
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ def check_variables(name: str) -> None:
         if key not in taken and os.environ.get(key.upper()):
             wanted = ", ".join(sorted(taken)).upper()
             raise UserError(f"{key.upper()}: {name} does not take it; unset it (it takes {wanted})")
+    for key, value in ignored(given_to_make(os.environ.get("MAKEFLAGS", ""))).items():
+        raise UserError(f'{key}={value}: {name} does not take it; write keys as ARGS="--key value"')
 
 
 def check_keys(row: Benchmark, own: list[str]) -> None:

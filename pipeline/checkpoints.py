@@ -14,7 +14,7 @@ from zipfile import BadZipFile, ZipFile
 
 from safetensors import SafetensorError, safe_open
 
-from pipeline import json_files, manifest, named_models, tokenizer_file, weights
+from pipeline import json_files, manifest, named_models, template_date, tokenizer_file, weights
 from pipeline.console import say
 from pipeline.errors import UserError, run_cli
 from pipeline.memory import memory_fault
@@ -212,11 +212,11 @@ def template_text(folder: Path, template: str | None) -> str:
 
 
 def load_template(path: str) -> str:
-    """The chat template of a jinja file, or of the tokenizer of a folder or hub id."""
+    """The chat template of a jinja file, or of the tokenizer of a folder or hub id; of one date."""
     key = "chat_template_path"
     if Path(path).is_file():
         try:
-            return Path(path).read_text(encoding="utf-8")
+            return template_date.fix(Path(path).read_text(encoding="utf-8"))
         except UnicodeDecodeError as error:
             raise UserError(f"{key}: {path} is not text ({error}); give a jinja file") from error
     return load_tokenizer(path, key).chat_template
@@ -231,6 +231,25 @@ def base_and_adapter(checkpoint: str, key: str = "checkpoint") -> tuple[str, str
     if not isinstance(base, str):
         raise UserError(f"{key}: {config}: base_model_name_or_path is missing; set the base model")
     return base, checkpoint
+
+
+def trained_tokenizer(start: str, template: str | None, result: str) -> str:
+    """Whose tokenizer the training stages of a recipe use, `start`'s or that of SFT's `result`.
+
+    They are the same, but for a result of another recipe than today's. It is taken where the start
+    is a hub id, which need not be on this machine.
+
+    Args:
+        start: the model that the first training stage starts from; template: what it adds.
+        result: the model that the last one starts from.
+    """
+    if Path(start).is_dir() or not Path(result, "tokenizer_config.json").is_file():
+        return start
+    made = manifest.read(Path(result))
+    config = made["config"] if made else {}
+    is_of_start = config.get("model_name_or_path") == start
+    is_current = is_of_start and config.get("chat_template_path") == template
+    return result if made is None or is_current else start
 
 
 def tokenizer_path(checkpoint: str) -> str:
@@ -267,7 +286,7 @@ def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
 
 
 def open_tokenizer(checkpoint: str, key: str, **kwargs: Any) -> tuple[Any, str]:
-    """Load a tokenizer, which reads text as its `tokenizer.json` does.
+    """Load a tokenizer, which reads text as its `tokenizer.json` does, and prints one date.
 
     Returns:
         The tokenizer, and what `AutoTokenizer` does instead, "" where it does the same.
@@ -278,7 +297,9 @@ def open_tokenizer(checkpoint: str, key: str, **kwargs: Any) -> tuple[Any, str]:
     path = tokenizer_path(checkpoint)
     with loading("tokenizer", checkpoint, key):
         tokenizer = AutoTokenizer.from_pretrained(path, **kwargs)
-        return tokenizer_file.as_written(tokenizer, path, key, **kwargs)
+        tokenizer, difference = tokenizer_file.as_written(tokenizer, path, key, **kwargs)
+    tokenizer.chat_template = template_date.fix(tokenizer.chat_template)
+    return tokenizer, difference
 
 
 def load_tokenizer(

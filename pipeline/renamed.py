@@ -45,6 +45,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "epochs": ("num_train_epochs",),
     "num_epochs": ("num_train_epochs",),
     "total_epochs": ("num_train_epochs",),
+    "steps": ("max_steps",),
     "num_steps": ("max_steps",),
     "max_train_steps": ("max_steps",),
     "total_training_steps": ("max_steps",),
@@ -146,6 +147,11 @@ REMOVED = {
 }
 
 
+def find_key(name: str, known: Collection[str]) -> str:
+    """The name where it is a known key, else what the key is called here; "" where none fits."""
+    return next((key for key in (name, *RENAMED.get(name, ())) if key in known), "")
+
+
 def hint(name: str, known: Collection[str], otherwise: str) -> str:
     """What to write in place of an unknown key: its key here, the nearest name, or `otherwise`.
 
@@ -154,12 +160,9 @@ def hint(name: str, known: Collection[str], otherwise: str) -> str:
         otherwise: the hint where no name is near.
     """
     last = name.rpartition(".")[2].replace("-", "_")
-    if last in known:
-        return f"use {last!r}"
-    for key in RENAMED.get(last, ()):
-        if key in known:
-            note = f"; {NOTES[last]}" if last in NOTES and key == RENAMED[last][0] else ""
-            return f"use {key!r}{note}"
+    if key := find_key(last, known):
+        note = f"; {NOTES[last]}" if last in NOTES and key == RENAMED[last][0] else ""
+        return f"use {key!r}{note}"
     if last in REMOVED:
         return REMOVED[last]
     near = difflib.get_close_matches(name, known, n=1)

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
+from pipeline import consent
 from pipeline.errors import UserError
 from pipeline.names import nearest, targets, unknown
 from pipeline.paths import check_links, plain
+from pipeline.renamed import find_key
 from pipeline.stages import (
     CHAIN,
     GOALS,
@@ -23,6 +25,7 @@ from pipeline.stages import (
     SCORING,
     STAGES,
     TOOLS,
+    TRAINED,
     config_name,
     has_file,
     is_for_scoring,
@@ -79,6 +82,12 @@ OPTIONS = {
 }
 # Read by the Makefile itself, or by a target that is no goal of this command.
 OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "SHAPE", "MODES", "SMALL", "CPU_STANDIN")
+# Of make's command line, what make, compilers and libraries read. Beside these are the variables
+# that a recipe may set, too.
+HANDED_ON = re.compile(
+    r"(CUDA|HF|NCCL|WANDB|VLLM|OMP|PYTORCH|TORCH|SLURM|OPENAI|TENSORBOARD|MLFLOW|SWANLAB)_\w+"
+    r"|ALLOW_CODE|SHELL|HOME|PATH|TMPDIR|CC|CXX|(C|CXX|LD)FLAGS|V"
+)
 NOT_PLAIN = re.compile(r"""[\s$`'";&|<>(){}\[\]*?!\\#%^]""")
 
 
@@ -212,8 +221,10 @@ def read_flags(words: Sequence[str]) -> Request:
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        if re.match("[A-Z_]+=", word):  # as make takes it
+        if re.match(r"\w+=", word):  # as make takes it
             of_make, _, value = word.partition("=")
+            if not of_make.isupper() or of_make.lower() not in VARIABLES:
+                raise unknown_variable(of_make, value)
             word = f"--{of_make.lower()}={value}"
         name, equals, value = word.removeprefix("--").partition("=")
         name = name.replace("-", "_")
@@ -260,12 +271,45 @@ def take(rest: list[str], many: bool) -> list[str]:
 
 
 def check_names(of_make: Mapping[str, str]) -> None:
-    """Refuse a variable of make's command line that is probably a typo of one of ours."""
+    """Refuse a variable of make's command line that nothing would read."""
+    for name, value in ignored(of_make).items():
+        raise unknown_variable(name, value)
+
+
+def ignored(of_make: Mapping[str, str]) -> dict[str, str]:
+    """The variables of make's command line that neither we nor a library would read."""
+    ours = {*map(str.upper, VARIABLES), *OF_MAKE}
+    return {
+        name: value
+        for name, value in of_make.items()
+        if name not in ours and not HANDED_ON.fullmatch(name) and not consent.is_harmless(name)
+    }
+
+
+def unknown_variable(name: str, value: str) -> UserError:
+    """The error of a NAME=value that nothing reads: a key of a recipe, or a typo of a variable."""
     ours = [*map(str.upper, VARIABLES), *OF_MAKE]
-    for name in of_make:
-        near = "" if name in ours or name == "SHELL" else nearest(name, ours)
-        if near:
-            raise UserError(f"{name}= is not a variable; {near}= was probably meant")
+    is_key = name.upper() not in ours and not HANDED_ON.fullmatch(name)
+    key = find_key(name.lower(), keys_of_stages()) if is_key else ""
+    near = nearest(name, ours)
+    if key:
+        remedy = f'for the key of a recipe write KEYS="{key}={value}"'
+    elif near:
+        remedy = f"{near}= was probably meant"
+    else:
+        remedy = 'write a recipe\'s key as KEYS="key=value", and the environment before the command'
+    return UserError(f"{name}={value}: not a variable, so it would be ignored; {remedy}")
+
+
+def keys_of_stages() -> list[str]:
+    """The keys of all stages' YAML files; of the trained ones first."""
+    from pipeline.settings import known_keys
+    from pipeline.stages import load_keys
+
+    stages = sorted(
+        (row for row in STAGES if STAGES[row].arguments), key=lambda s: s not in TRAINED
+    )
+    return [key for stage in stages for key in known_keys(*load_keys(stage)[:2])]
 
 
 def take_values(request: Request) -> None:

@@ -94,6 +94,9 @@ class GrpoArguments(_GuardKeys):
         metadata={"help": "JSON lines with `id`, `prompt`, `answers` and `answer_form`"}
     )
     max_prompt_length: int | None = setting(None, "drop problems with a longer prompt, in tokens")
+    disable_dropout: bool | None = setting(
+        None, "false: with the model's dropout; true: without LoRA's, too"
+    )
     stochastic_rounding: bool = setting(False, _ROUNDING)
     batch_for_gpus: int | None = setting(None, _BATCH)
     update_tokens: int | None = setting(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from transformers import Trainer, TrainerCallback
-from transformers.integrations import integration_utils
+from transformers.integrations import TensorBoardCallback, integration_utils
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from pipeline.console import Bar, say
@@ -27,6 +27,8 @@ def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
     save_for_version_4_too(trainer)
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
+    if trainer.pop_callback(TensorBoardCallback):
+        trainer.add_callback(OneCurve())
     trainer.add_callback(WhatIsLost(name))
     progress = StageProgress(name)
     trainer.add_callback(progress)
@@ -51,6 +53,27 @@ def save_for_version_4_too(trainer: Trainer) -> None:
             write_old_names(folder, trainer.processing_class)
 
     trainer.save_model = save_with_old_names
+
+
+class OneCurve(TensorBoardCallback):
+    """Logs to TensorBoard, of a resumed run into the folder of its start.
+
+    transformers makes a folder for each start, and the steps between the last checkpoint and a kill
+    would be in two of them. Here the events behind the checkpoint are hidden.
+    """
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        is_ours = "TENSORBOARD_LOGGING_DIR" not in os.environ
+        if is_ours and state.is_world_process_zero:
+            # A roll-back trains again in this process, perhaps from step 0.
+            found = sorted(Path(args.output_dir, "runs").glob("*/*tfevents*"))
+            known = str(found[-1].parent) if found and state.global_step else None
+            if folder := self.logging_dir or known:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self.logging_dir = folder
+                self.tb_writer = SummaryWriter(folder, purge_step=state.global_step + 1)
+        super().on_train_begin(args, state, control, **kwargs)
 
 
 class AlreadyTrainedError(Exception):

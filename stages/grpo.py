@@ -18,6 +18,7 @@ from typing import Any
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, grader_files, question_of, read_problems
 from grading.own_grader import COLUMN
+from pipeline import dropout
 from pipeline.checkpoints import loading
 from pipeline.console import hide_trackers, is_main_process, quiet, say
 from pipeline.errors import UserError, run_cli
@@ -31,6 +32,7 @@ from stages.blame import blamed
 from stages.checks import check_grpo
 from stages.checks.evaluation import LEAST_PROBLEMS, key_of
 from stages.checks.logprobs import logprobs_mode, why_not_compared
+from stages.checks.positions import completion_room
 from stages.launch import launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 from stages.trainer.guards import GuardSettings
@@ -67,9 +69,14 @@ def short_prompts(rows: list[dict], limit: int | None, tokenizer: Any) -> list[d
     """The rows whose rendered prompt has at most `limit` tokens; all where there is no limit."""
     if not limit or not rows:
         return rows
-    prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
-    lengths = map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"])
+    lengths = prompt_lengths(rows, tokenizer)
     return [row for row, length in zip(rows, lengths, strict=True) if length <= limit]
+
+
+def prompt_lengths(rows: Rows, tokenizer: Any) -> list[int]:
+    """Tokens of each row's rendered prompt."""
+    prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
+    return [len(ids) for ids in tokenizer(prompts, add_special_tokens=False)["input_ids"]]
 
 
 def split(
@@ -92,6 +99,29 @@ def split(
         problems = keep_by_pass_rate(problems, counts, args.min_pass_rate, args.max_pass_rate)
         dropped["outside_pass_rate_band"] = before - len(problems)
     return problems, held_out, dropped
+
+
+def limit_completions(
+    rows: Rows, args: GrpoArguments, grpo: Any, model: Any, tokenizer: Any
+) -> None:
+    """Put a number in place of `max_completion_length: null`: what the model's context leaves.
+
+    Without one transformers would end each completion after 20 tokens, and a vLLM server after 16.
+    """
+    from stages.training import load_config
+
+    if grpo.max_completion_length is not None:
+        return
+    positions = getattr(load_config(model, grpo), "max_position_embeddings", None)
+    longest = args.max_prompt_length or max(prompt_lengths(rows, tokenizer))
+    room = completion_room(grpo, positions, longest)
+    if room is None:
+        raise UserError(
+            f"max_completion_length: null, and {model.model_name_or_path} does not say how long "
+            "its context is; set a number of tokens"
+        )
+    grpo.max_completion_length = room
+    say(f"grpo: max_completion_length: null: {room:,} tokens, up to the end of the model's context")
 
 
 def taken_columns(rows: Rows, reward_funcs: list[str]) -> list[str]:
@@ -137,7 +167,7 @@ def build_trainer(
     grader = BatchGrader(think_prefilled, args.final_number)
     held_out_rows = trainer_rows(held_out)
     to_evaluate = [row | {"held_out": number} for number, row in enumerate(held_out_rows)]
-    return trainer.MathGRPOTrainer(
+    built = trainer.MathGRPOTrainer(
         reward_funcs=build_rewards(args, grpo, think_prefilled, grader),
         train_dataset=Dataset.from_list(trainer_rows(problems)),
         eval_dataset=Dataset.from_list(to_evaluate) if to_evaluate else None,
@@ -153,6 +183,22 @@ def build_trainer(
         fast_generation=args.fast_generation,
         **training.trainer_kwargs(model, grpo),
     )
+    if args.disable_dropout is not False and not dropout.is_asked(grpo.model_init_kwargs):
+        leave_out_dropout(built)
+    return built
+
+
+def leave_out_dropout(trainer: Any) -> None:
+    """Train without the dropout of the model's config.json, which would spoil ratio and KL.
+
+    The saved config.json keeps the rates, as of any base model.
+    """
+    trainer.turned_off = dropout.turn_off(trainer.model)
+    if trainer.turned_off:
+        say(
+            f"grpo: the model's dropout is off ({dropout.describe(trainer.turned_off)}), as it "
+            "would spoil ratio and KL; disable_dropout: false keeps it"
+        )
 
 
 def blamed_curriculum(name: str, trainer: Any) -> AbstractContextManager:
@@ -259,6 +305,7 @@ def main() -> None:
     if run is None:
         return
     describe_start(rows, problems, held_out, dropped, args, grpo)
+    limit_completions([*problems, *held_out], args, grpo, model, tokenizer)
 
     with loading("model", model.model_name_or_path, "model_name_or_path"), adapting(model):
         trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)

@@ -15,10 +15,11 @@ def check_rows_apart(trainer: Any) -> None:
     """Refuse a model whose packed rows see each other.
 
     Not where its weights are elsewhere: under ZeRO-3, or on a CPU that FlashAttention cannot use.
+    FSDP and DeepSpeed leave them on a CPU up to here.
     """
     model = own_model(trainer)
-    device = next(model.parameters()).device
-    if is_deepspeed_zero3_enabled() or device.type != trainer.args.device.type:
+    is_elsewhere = next(model.parameters()).device.type != trainer.args.device.type
+    if is_deepspeed_zero3_enabled() or (is_elsewhere and has_flash(model)):
         return
     probed = model if is_exact(model) else as_trained(trainer, model)
     if not all_agree(keeps_rows_apart, probed):
@@ -27,11 +28,17 @@ def check_rows_apart(trainer: Any) -> None:
 
 def is_exact(model: Any) -> bool:
     """Whether a model computes in float32; FlashAttention and TF32 do not."""
-    is_flash = "flash" in str(model.config._attn_implementation)
     has_tf32 = torch.cuda.is_available() and torch.backends.cuda.matmul.allow_tf32
     return (
-        not is_flash and not has_tf32 and {p.dtype for p in model.parameters()} == {torch.float32}
+        not has_flash(model)
+        and not has_tf32
+        and {p.dtype for p in model.parameters()} == {torch.float32}
     )
+
+
+def has_flash(model: Any) -> bool:
+    """Whether a model's attention is FlashAttention."""
+    return "flash" in str(model.config._attn_implementation)
 
 
 def as_trained(trainer: Any, model: Any) -> Any:

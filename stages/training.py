@@ -29,8 +29,9 @@ from accelerate.utils import broadcast_object_list, gather_object
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoConfig, Trainer
 
-from pipeline import card, checkpoints, generation, manifest
+from pipeline import card, checkpoints, dropout, generation, manifest
 from pipeline.console import is_main_process, quiet_trackers, say
+from pipeline.dropout import Value
 from pipeline.errors import UserError, check_space
 from pipeline.memory import memory_fault
 from stages import adapters, removal, run_folder, trial
@@ -234,10 +235,8 @@ def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
     }
 
 
-def check_router(model: Any, config: Any) -> None:
-    """Refuse a loss of the router for a model that has none, before its weights are loaded."""
-    if not config.router_aux_loss_coef:
-        return
+def load_config(model: Any, config: Any) -> Any:
+    """The configuration, of its text part, of the model that a stage starts from."""
     base, adapter = checkpoints.base_and_adapter(model.model_name_or_path, "model_name_or_path")
     with checkpoints.loading("config", model.model_name_or_path, "model_name_or_path"):
         loaded = AutoConfig.from_pretrained(
@@ -245,7 +244,14 @@ def check_router(model: Any, config: Any) -> None:
             revision=None if adapter else model.model_revision,
             trust_remote_code=config.trust_remote_code,
         )
-    if not hasattr(loaded.get_text_config(), "output_router_logits"):
+    return loaded.get_text_config()
+
+
+def check_router(model: Any, config: Any) -> None:
+    """Refuse a loss of the router for a model that has none, before its weights are loaded."""
+    if not config.router_aux_loss_coef:
+        return
+    if not hasattr(load_config(model, config), "output_router_logits"):
         raise UserError(
             f"router_aux_loss_coef: {config.router_aux_loss_coef}, but {model.model_name_or_path} "
             "is no mixture of experts; remove it"
@@ -277,7 +283,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     check_trained_dtype(trainer)
     args, limit = trainer.args, trainer.args.save_total_limit
     progress = add_callbacks(trainer, name)
-    save_base_use_cache(trainer)
+    save_base_values(trainer)
     args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
     trial.try_save(trainer)
     check_disk(trainer)
@@ -332,29 +338,32 @@ def check_ended(trainer: Trainer) -> None:
         )
 
 
-def base_use_cache(trainer: Trainer) -> bool:
-    """`use_cache` of the model that a trainer was started from."""
-    given = trainer.args.model_init_kwargs or {}
+def base_values(trainer: Trainer) -> list[Value]:
+    """What a saved configuration has of the model that a trainer was started from.
+
+    The Trainer turns `use_cache` off for itself: saved so, other programs would generate without a
+    cache. GRPO turns dropout off.
+    """
+    config, given = trial.own_model(trainer).config, trainer.args.model_init_kwargs or {}
     base = AutoConfig.from_pretrained(
-        trial.own_model(trainer).name_or_path,
+        config.name_or_path,
         revision=given.get("revision"),
         trust_remote_code=given.get("trust_remote_code", False),
     )
-    return base.to_dict().get("use_cache", trainer.args.use_cache)
+    use_cache = base.to_dict().get("use_cache", trainer.args.use_cache)
+    turned_off = dropout.of_configs(getattr(trainer, "turned_off", ()))
+    return [Value(config, "use_cache", use_cache), *turned_off]
 
 
-def save_base_use_cache(trainer: Trainer) -> None:
-    """Let each save of a trainer have `use_cache` as the base model has it.
-
-    The Trainer turns it off for itself. Saved so, other programs would generate without a cache.
-    """
-    save_model, config = trainer.save_model, trial.own_model(trainer).config
-    use_cache = base_use_cache(trainer)
+def save_base_values(trainer: Trainer) -> None:
+    """Let each save of a trainer have `base_values`."""
+    save_model, base = trainer.save_model, base_values(trainer)
 
     def save_as_base(output_dir: str | None = None, _internal_call: bool = False) -> None:
-        of_training, config.use_cache = config.use_cache, use_cache
+        of_training = [one._replace(value=getattr(one.owner, one.name)) for one in base]
+        dropout.put(base)
         save_model(output_dir, _internal_call)
-        config.use_cache = of_training
+        dropout.put(of_training)
 
     trainer.save_model = save_as_base
 
@@ -406,7 +415,7 @@ def save(trainer: Trainer) -> None:
 
     model = trainer.accelerator.unwrap_model(trainer.model)
     if isinstance(model, PeftModel):
-        model.get_base_model().config.use_cache = base_use_cache(trainer)
+        dropout.put(base_values(trainer))
         adapters.save_merged(trainer, model)
     else:
         trainer.save_model(trainer.args.output_dir)

@@ -83,7 +83,8 @@ def try_sampling(trainer: Any) -> None:
             prompts = torch.zeros(2, 1, dtype=torch.long, device=model.device)
             config = copy.deepcopy(trainer.generation_config)
             config.max_new_tokens = 1
-            with torch.no_grad(), random_state_kept(trainer.accelerator.device):
+            own = generation.only_ends(model)  # as rollouts are
+            with own, torch.no_grad(), random_state_kept(trainer.accelerator.device):
                 model.generate(prompts, generation_config=config)
     # Another library's checks: what is wrong decides what is raised.
     except Exception as error:

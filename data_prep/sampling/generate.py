@@ -36,6 +36,8 @@ from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_manage
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from pipeline import dropout
+
 NAME = "sdpa_by_key_head"  # as a model's attn_implementation
 ROOM = 128  # tokens by which the room for keys and values grows
 # What the settings may ask for; with any other, such as beams, transformers' own loop is used.
@@ -113,18 +115,12 @@ def applies(model: Any, kwargs: dict[str, Any]) -> bool:
         and rotary.get("rope_type") not in ("longrope", "dynamic")
         and inspect.signature(model.forward).parameters.keys() >= NEEDED
         and all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
-        and not (model.training and (model.is_gradient_checkpointing or has_dropout(model)))
+        # Dropout would drop the same of all rollouts that share a prompt.
+        and not (model.training and (model.is_gradient_checkpointing or dropout.find(model)))
         and not is_deepspeed_zero3_enabled()
         and not is_fsdp_managed_module(model)  # nor by accelerate's FSDP2:
         and not any(isinstance(weight, DTensor) for weight in model.parameters())
     )
-
-
-def has_dropout(model: Any) -> bool:
-    """Whether a model in training drops anything, which rollouts must not share."""
-    rates = [one.p for one in model.modules() if isinstance(one, torch.nn.Dropout)]
-    config = model.config.to_dict()
-    return any(rates) or any(config[name] for name in config if name.endswith(("dropout", "pdrop")))
 
 
 class Room(DynamicLayer):

@@ -185,10 +185,14 @@ def get_text(
     if default is not None and (found is None or found[1] is None):
         return default
     if found is None:
-        wanted, there = " or ".join(map(repr, columns)), ", ".join(map(repr, row)) or "none"
-        remedy = "rename the column or choose another source"
-        raise UserError(f"{where}: missing column {wanted}, found {there}; {remedy}")
+        raise missing_column(row, columns, where, "rename the column or choose another source")
     return to_text(found[1], found[0], where, allows_numbers)
+
+
+def missing_column(row: Row, columns: Columns, where: str, remedy: str) -> UserError:
+    """The error of a row that has none of `columns`; it lists those that the row has."""
+    wanted, there = " or ".join(map(repr, columns)), ", ".join(map(repr, row)) or "none"
+    return UserError(f"{where}: missing column {wanted}, found {there}; {remedy}")
 
 
 def to_text(value: Any, column: str, where: str, allows_numbers: bool = False) -> str:

@@ -41,6 +41,10 @@ def build_problem(
     list of solutions the first one is taken for which all these lists of verdicts have true.
     `keeps_golds`: see `base.build_row`.
     """
+    asked = [("question", name) for name in _COLUMN.findall(question or "")]
+    for key, column in [*(asked or [("prompt_key", prompt_key)]), ("answer_key", answer_key)]:
+        if base.find_value(row, (column,)) is None:
+            raise base.missing_column(row, (column,), where, f"set {key} to a column that is there")
     if solution_if:
         row = row | {solution_key: choose_solution(row, solution_key, solution_if, where)}
     if question:  # not under the template as its name: a dot in it would be that of a struct

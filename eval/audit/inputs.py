@@ -1,7 +1,7 @@
 """The audit's view of a recipe: its stages' settings, tokenizer and problems.
 
-No weights are loaded. The tokenizer is that of a finished SFT; before it, the one that SFT loads,
-saved as SFT saves it. It is loaded again as evaluation loads it.
+No weights are loaded. The tokenizer is the one that SFT loads, saved as SFT saves it. It is loaded
+again as evaluation loads it.
 """
 
 import contextlib
@@ -16,7 +16,12 @@ from data_prep.schema import check_row, read_problems, take_grader
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import OWN, read_problem_rows
 from grading.own_grader import COLUMN
-from pipeline.checkpoints import base_and_adapter, load_template, load_tokenizer
+from pipeline.checkpoints import (
+    base_and_adapter,
+    load_template,
+    load_tokenizer,
+    trained_tokenizer,
+)
 from pipeline.console import quiet
 from pipeline.errors import UserError
 from pipeline.generation import read_repaired
@@ -86,8 +91,9 @@ def load_recipe(args: Any, folder: str) -> Recipe:
         raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")
     _, config, model = next(iter(found.values()))
     *_, (_, _, trained) = found.values()
-    if Path(str(trained.model_name_or_path), "tokenizer_config.json").is_file():
-        model.model_name_or_path = trained.model_name_or_path
+    start, template = str(model.model_name_or_path), getattr(config, "chat_template_path", None)
+    result = str(trained.model_name_or_path)
+    model.model_name_or_path = trained_tokenizer(start, template, result)
     _load_tokenizer(args, config, model).save_pretrained(folder)
     tokenizer = load_tokenizer(folder, "recipe", needs=())
     ends = None

@@ -36,7 +36,14 @@ REFUSED = dict.fromkeys(
         *("return_dict_in_generate", "detokenize", "output_kind", "logprobs", "prompt_logprobs"),
     ),
     "is decided by TRL or the tokenizer",
-) | {"watermarking_config": "would mark every rollout"}
+) | {
+    "watermarking_config": "would mark every rollout",
+    "token_healing": "no rollout gets the tokenizer that it needs",
+    "stop_strings": (
+        "no rollout can end at a text, but at a token: add it to eos_token_id in the model's "
+        "generation_config.json, or teach the EOS by SFT"
+    ),
+}
 # Of model_init_kwargs, what a recipe sets by its own keys, and what makes from_pretrained return
 # something else than a model.
 MODEL_TAKEN = {

@@ -14,7 +14,9 @@ MASKED_LAYERS = ("full_attention", "sliding_attention")
 # Model types, or parts of their names, whose layers the configuration does not name so.
 STATE_MODELS = ("mamba", "bamba", "jamba", "zamba", "nemotron_h", "rwkv", "xlstm")
 # Model types that build masks or positions themselves, and do not look where positions begin anew.
-OWN_MASKS = ("opt", "bloom", "mpt", "biogpt", "xglm", "recurrent_gemma", "falcon_h1", "doge")
+OWN_MASKS = (
+    *("opt", "bloom", "mpt", "falcon", "biogpt", "xglm", "recurrent_gemma", "falcon_h1", "doge"),
+)
 
 
 def check_packing(settings: Settings) -> None:
@@ -50,7 +52,6 @@ def check_layers(config: Mapping[str, Any]) -> None:
     types = [str(one) for one in inner.get("layer_types") or ()]
     types += [kind for kind in STATE_MODELS if kind in str(config.get("model_type"))]
     types += [name] if name in OWN_MASKS else []
-    types += ["alibi"] if name == "falcon" and inner.get("alibi") else []
     others = [one for one in types if one not in MASKED_LAYERS]
     if others:
         raise rows_see_each_other(f"layers of kind {others[0]} do")

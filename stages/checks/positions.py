@@ -1,6 +1,7 @@
-"""Models with learned positions: rows may not be longer, or the first long one ends the run."""
+"""The model's positions: rows may not be longer than those it has learned; room for completions."""
 
 from pathlib import Path
+from typing import Any
 
 from pipeline.checkpoints import base_and_adapter, is_hub_id
 from pipeline.errors import UserError
@@ -22,8 +23,8 @@ def check_positions(settings: Settings) -> None:
         if settings.max_length is None or settings.max_length > most:
             raise UserError(f"max_length: {settings.max_length}, but {why}; set at most {most}")
         return
-    completion = settings.max_completion_length or most
-    room = most - completion
+    completion = settings.max_completion_length
+    room = most - (completion or 1)
     if room < 1:
         raise UserError(f"max_completion_length: {completion}, but {why}; lower it")
     if settings.max_prompt_length is None or settings.max_prompt_length > room:
@@ -31,3 +32,19 @@ def check_positions(settings: Settings) -> None:
             f"max_prompt_length: {settings.max_prompt_length} beside max_completion_length: "
             f"{completion}, but {why}; set at most {room}, or lower the other"
         )
+
+
+def completion_room(settings: Any, positions: int | None, prompt: int) -> int | None:
+    """Tokens of the longest completion, 1 or more; None where no limit is known.
+
+    Without a `max_completion_length` a completion may fill the context behind the prompt.
+
+    Args:
+        settings: the recipe's keys, of TRL's `GRPOConfig`.
+        positions: tokens of the model's context, None where its config.json does not say.
+        prompt: tokens of the longest prompt.
+    """
+    if settings.max_completion_length is not None:
+        return settings.max_completion_length
+    context = settings.vllm_max_model_length or positions
+    return max(1, context - prompt) if context else None

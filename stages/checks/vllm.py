@@ -46,7 +46,7 @@ def check_vllm_keys(settings: Settings, num_processes: int) -> None:
 
 def _check_colocate(settings: Settings, num_processes: int) -> None:
     context, parallel = settings.vllm_max_model_length, settings.vllm_tensor_parallel_size
-    needed = (settings.max_prompt_length or 1) + (settings.max_completion_length or 512)
+    needed = (settings.max_prompt_length or 1) + (settings.max_completion_length or 1)
     if context is not None and context < needed:
         raise UserError(
             f"vllm_max_model_length: {context} is less than max_prompt_length + "

@@ -22,7 +22,7 @@ from stages.arguments import DEFAULTS
 from stages.checks.common import check_packages
 from stages.launch import is_installed
 from stages.planned_launch import as_launched, read_launch
-from stages.preflight.capacity import LIMITS, build_step, check_host
+from stages.preflight.capacity import LIMITS, build_step, check_host, has_limits
 from stages.preflight.inputs import ERROR, load_shape, stage_flags
 from stages.preflight.lengths import find_no_room
 from stages.preflight.memory import Model, plan_step
@@ -87,7 +87,7 @@ def refuse_too_little_memory(
         model = Model(load_shape(str(name)))
     except UserError:  # a stage makes it, or its sizes are not known
         return name
-    if settings.keys() >= LIMITS[stage]:
+    if has_limits(stage, settings):
         plan = plan_step(build_step(stage, model, settings))
         found = check_host(stage, settings, plan)
         if found.level == ERROR:

@@ -10,6 +10,7 @@ from pipeline.errors import UserError, nearest, size
 from pipeline.memory import total_memory
 from pipeline.settings import Settings
 from stages.checks.lora import fits, is_pattern
+from stages.checks.positions import completion_room
 from stages.checks.precision import trained_dtype
 from stages.checks.vllm import has_gpu
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
@@ -29,6 +30,11 @@ LIMITS = {"sft": {"max_length"}, "grpo": {"max_prompt_length", "max_completion_l
 SCRATCH, EAGER_SCRATCH = 16, 57
 
 
+def has_limits(stage: str, values: Settings) -> bool:
+    """Whether a recipe bounds the tokens of a stage's rows; null does not."""
+    return all(values.get(key) for key in LIMITS[stage])
+
+
 def stage_model(recipe: Recipe, stage: str) -> Model:
     """The model that a stage trains; one that SFT saves has the dtype of SFT."""
     model = Model(recipe.shape(stage))
@@ -42,14 +48,15 @@ def weight_bytes(values: Settings, model: Model) -> int:
     return 4 if (trained_dtype(values.dtype, {}) or model.dtype) == "float32" else 2
 
 
-def prompt_room(values: Settings, longest: int | None) -> int:
+def prompt_room(values: Any, longest: int | None) -> int:
     """Tokens of the longest prompt that is trained on."""
     return min((n for n in (values.max_prompt_length, longest) if n), default=ASSUMED_PROMPT)
 
 
-def completion_room(values: Settings) -> int:
-    """Tokens of the longest completion."""
-    return values.max_completion_length or 512
+def longest_completion(values: Any, model: Model, longest: int | None = None) -> int:
+    """Tokens of the longest completion; `longest`: those of the data's longest prompt."""
+    room = completion_room(values, model.positions, prompt_room(values, longest))
+    return ASSUMED_ROW if room is None else room
 
 
 def is_lora_target(asked: Any, name: str) -> bool:
@@ -79,7 +86,7 @@ def build_step(
     weight = 2 if is_zero and is_mixed else weight_bytes(values, model)
     step = Step(
         model=model,
-        **rows_of_step(stage, values, longest, engine),
+        **rows_of_step(stage, model, values, longest, engine),
         weight=weight,
         is_autocast=is_mixed,
         is_checkpointed=values.gradient_checkpointing,
@@ -100,11 +107,13 @@ def build_step(
     return replace(step, optimizer=state_bytes(values.get("optim"), number))
 
 
-def rows_of_step(stage: str, values: Settings, longest: int | None, engine: str) -> dict[str, Any]:
+def rows_of_step(
+    stage: str, model: Model, values: Settings, longest: int | None, engine: str
+) -> dict[str, Any]:
     """The largest micro-batch: rows, their length, and how they go through the model."""
     rows, passes, is_masked = values.per_device_train_batch_size, 1, True
     if stage == "grpo":
-        scored = completion_room(values)
+        scored = longest_completion(values, model, longest)
         length = prompt_room(values, longest) + scored
         together = max(1, values.update_tokens // length) if values.update_tokens else rows
         passes = math.ceil(rows / together)
@@ -147,7 +156,7 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> Iterator[Finding]:
             yield from_error(topic, error, UNCHECKED)
             continue
         most, gpus = longest.get(stage), recipe.args.gpus
-        if values.use_cpu and values.keys() >= LIMITS[stage]:
+        if values.use_cpu and has_limits(stage, values):
             most = None  # as the start of a command plans, which has no data yet
         step = steps[stage] = build_step(stage, model, values, most, recipe.engine, gpus)
         if values.use_peft and not step.lora_modules:
@@ -227,7 +236,7 @@ def check_cache(
     weights = 2 * model.params / parallel  # vLLM serves fp32 checkpoints in bf16, too
     token = max(1, 4 * model.layers * model.key // parallel)
     tokens = max(0, int((share - weights - VLLM_WORK) // token))
-    length = prompt_room(values, longest) + completion_room(values)
+    length = prompt_room(values, longest) + longest_completion(values, model, longest)
     text = (
         f"vLLM: {size(share)} - {size(weights)} of weights = cache for {tokens:,} tokens of "
         f"{token:,} B: {tokens // length} completions of {length:,} tokens at once"

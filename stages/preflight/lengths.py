@@ -10,7 +10,6 @@ from data_prep.schema import check_row
 from pipeline.prompts import render_completion, render_prompt
 from pipeline.rows import read_rows
 from pipeline.settings import Settings
-from stages.preflight.capacity import completion_room
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
 ROWS = 1000  # of each file; a percentile of them is within 1.4 points at the 95th
@@ -25,7 +24,7 @@ def check_limits(recipe: Recipe) -> Iterator[Finding]:
     if sft is not None:
         rooms["sft"] = ("max_length", sft.max_length or 0)
     if grpo is not None:
-        completion = completion_room(grpo)
+        completion = grpo.max_completion_length or 1
         room = (grpo.max_prompt_length or 0) + completion
         rooms["grpo"] = ("max_prompt_length + max_completion_length", room)
         for stage in ("eval", "difficulty"):
@@ -114,7 +113,7 @@ def check_lengths(recipe: Recipe, tokenizer: Any, longest: dict[str, int]) -> It
         why = "rows over it: SFT drops them"
         yield compare(topic, lengths, "max_length", values.max_length, why, ERROR)
         if "grpo" in recipe.settings:
-            room = completion_room(recipe.settings["grpo"])
+            room = recipe.settings["grpo"].max_completion_length
             why = "completions over it: SFT teaches them, GRPO cuts them off, without a reward"
             yield compare(topic, written, "max_completion_length", room, why, WARNING)
 

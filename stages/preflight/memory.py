@@ -33,6 +33,7 @@ class Model:
         self.key = (shape.get("num_key_value_heads") or self.heads) * width
         self.head_norms = 2 * width if kind == "qwen3" else 0  # weights, of q and k in a layer
         self.dtype = trained_dtype("auto", shape)  # of the weights in its files, "" if not said
+        self.positions = shape.get("max_position_embeddings")  # tokens of its context
         self.vocab, self.is_tied = shape["vocab_size"], bool(shape.get("tie_word_embeddings"))
         # Parameters: of the embedding (an untied LM head has as many again), a layer's matrices,
         # a layer, and all.

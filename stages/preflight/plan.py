@@ -27,8 +27,8 @@ from stages.preflight import roofline
 from stages.preflight.batches import count_rows
 from stages.preflight.capacity import (
     build_step,
-    completion_room,
     disk_bytes,
+    longest_completion,
     peak_of_gpu,
     stage_model,
 )
@@ -184,7 +184,7 @@ class Planner:
             steps = math.ceil(each * values.num_train_epochs)
         served = steps_per_generation(values, args.gpus) * values.num_iterations / times
         local = batch / args.gpus * served / values.num_iterations
-        mean = self.completion(completion_room(values))
+        mean = self.completion(longest_completion(values, model))
         colocated = values.use_vllm and values.vllm_mode == "colocate"
         share = values.vllm_gpu_memory_utilization if colocated else ALONE
         parts = grpo_seconds(model, self.gpu, values, local, args.prompt_tokens, mean, share)
@@ -200,7 +200,7 @@ def grpo_seconds(
 ) -> dict[str, float]:
     """Seconds of one generation batch, `num` completions a GPU: written, scored, trained on."""
     parallel = values.vllm_tensor_parallel_size if values.use_vllm else 1
-    longest, rows = completion_room(values), values.per_device_train_batch_size
+    longest, rows = longest_completion(values, model), values.per_device_train_batch_size
     generation = roofline.generation_seconds(
         model,
         gpu,

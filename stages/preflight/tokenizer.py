@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pipeline import template_date
 from pipeline.checkpoints import (
+    MODEL_STAGES,
     check_embedding,
     check_vocabulary,
     load_template,
@@ -12,6 +14,7 @@ from pipeline.checkpoints import (
     open_tokenizer,
     read_json,
     tokenizer_path,
+    trained_tokenizer,
 )
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
@@ -26,11 +29,11 @@ MARK = "the answer is 42"
 
 
 def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
-    """Load the tokenizer: `--tokenizer`, else a finished SFT's, else the first model's."""
-    made = str(recipe.settings.get("grpo", {}).get("model_name_or_path"))
-    is_made = Path(made, "tokenizer_config.json").is_file()
+    """Load the tokenizer of `--tokenizer`, or of the model that will be trained."""
     first = next((recipe.model(stage) for stage in recipe.stages()), None)
-    name = recipe.args.tokenizer or (made if is_made else first)
+    template = getattr(recipe.settings.get("sft"), "chat_template_path", None)
+    made = recipe.settings.get("grpo", {}).get("model_name_or_path")
+    name = recipe.args.tokenizer or (first and trained_tokenizer(first, template, made or first))
     if name is None:
         return None, []
     quiet_transformers()
@@ -38,7 +41,7 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
         if Path(name).is_dir():
             check_vocabulary(Path(tokenizer_path(name)), TOPIC)
         tokenizer, difference = open_tokenizer(name, "tokenizer", local_files_only=True)
-        if template := getattr(recipe.settings.get("sft"), "chat_template_path", None):
+        if template:
             tokenizer.chat_template = load_template(template)
         return tokenizer, [check_file(name, difference)]
     except UserError as error:
@@ -47,8 +50,8 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
     if not recipe.args.tokenizer and inputs.is_own_folder(recipe, name):
         return None, []  # `check_model` tells what is wrong with it
     remedy = "--tokenizer FOLDER (make: TOKENIZER=FOLDER) takes a folder with its tokenizer"
-    if name.startswith(recipe.run):
-        remedy = f"make base or make sft builds it; or {remedy}"
+    if name.startswith(recipe.run) and Path(name).name in MODEL_STAGES:
+        remedy = f"make {Path(name).name} builds it; or {remedy}"
     text = f"{name} is not on this machine: template, end token and lengths"
     return None, [Finding(UNCHECKED, TOPIC, text, remedy)]
 
@@ -57,7 +60,10 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
     """Check a loaded tokenizer, and the generation config in its folder."""
     if not tokenizer.chat_template:
         text = "no chat template: prompts cannot be rendered"
-        remedy = "set chat_template_path in sft.yaml, or use an instruct checkpoint"
+        where = "set chat_template_path in sft.yaml"
+        if "sft" not in recipe.settings:
+            where = "give it another model's by `python -m pipeline.template BASE OTHER FOLDER`"
+        remedy = f"{where}, or use an instruct checkpoint"
         yield Finding(ERROR, TOPIC, text, remedy)
         return
     if tokenizer.eos_token_id is None:
@@ -81,7 +87,9 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
             text = f"the template refuses prompt: {name} ({error})"
             remedy = "prompt: none in data.yaml and eval.yaml"
             if name == "none":
-                remedy = "fix it, or give SFT another with chat_template_path"
+                remedy = "fix it"
+                if "sft" in recipe.settings:
+                    remedy += ", or give SFT another with chat_template_path"
             yield Finding(ERROR, "template", text, remedy)
             continue
         yield from check_prompt(tokenizer, messages, prompt)
@@ -128,9 +136,10 @@ def check_prompt(tokenizer: Any, messages: list[dict], prompt: str) -> Iterator[
     if role := left_out(messages, prompt):
         text = f"the template leaves out the {role} message"
         yield Finding(ERROR, "template", text, "choose another prompt, or another template")
-    if "strftime_now" in str(tokenizer.chat_template):
-        text = "the template writes today's date: prompts change from day to day"
-        yield Finding(WARNING, "template", text, "set a fixed date in the template")
+    if template_date.is_fixed(tokenizer.chat_template):
+        date = template_date.DATE.strftime("%d %B %Y")
+        text = f"the template writes today's date: all stages, and what they save, write {date}"
+        yield Finding(WARNING, "template", text, "for another date write that into the template")
     if render(tokenizer, messages, start=False) == prompt:
         text = "the template ignores add_generation_prompt: a prompt does not open the answer"
         remedy = "let it write the assistant's heading where it is set"

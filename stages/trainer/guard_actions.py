@@ -91,7 +91,7 @@ class GuardCallback(WeightWatch):
             found.pop("entropy", None)  # TRL's mean over no tokens is 0
         found["signal"] = 0.0 if math.isnan(found["reward"]) else 1 - found["zero_std"]
         found["num_groups"] = args.generation_batch_size // args.num_generations
-        found["max_length"] = args.max_completion_length or math.inf
+        found["max_length"] = args.max_completion_length
         found["moved_share"] = mean_of_all(torch.tensor([self._moved], device=args.device))
         for firing in self.guards.observe(state.global_step - 1, found):
             self.firings.append(firing)
@@ -118,7 +118,7 @@ class GuardActions(WeightWatch):
 
     def _start(self) -> None:
         # Of this optimizer step: its first generation, each minibatch, the weights.
-        self._statistics: dict[str, float] = {}
+        self._statistics: dict[str, Any] = {}
         self._entropies: list[float] = []
         self._moved, self._measures_weights = math.nan, False
 

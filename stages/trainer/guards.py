@@ -171,14 +171,15 @@ class Guards:
         }
         self.values: dict[str, float] = {}  # the last that each guard has judged
 
-    def observe(self, step: int, statistics: dict[str, float]) -> list[Firing]:
+    def observe(self, step: int, statistics: dict[str, Any]) -> list[Firing]:
         """The actions to take now, in the order of `GUARDS`, after a step's statistics.
 
         Args:
             step: optimizer steps behind the weights that wrote the completions, so that the
                 checkpoint of this very number counts as unhealthy.
             statistics: some of `reward`, `length` in tokens, those of `CAUSES` and `RULES`; means
-                over all completions of all processes. With `signal`: `num_groups`, `max_length`.
+                over all completions of all processes. With `signal`: `num_groups`, and the limit of
+                a completion as `max_length`, None where there is none.
         """
         measured = self._measure(step, statistics)
         firings = []
@@ -212,7 +213,7 @@ class Guards:
         self.values = {name: float(x) for name, x in self._state.pop("values", {}).items()}
 
     def _measure(
-        self, step: int, statistics: dict[str, float]
+        self, step: int, statistics: dict[str, Any]
     ) -> dict[str, tuple[float, float, bool, int]]:
         """`{guard: (value, limit, is a violation, first step looked at)}` of those to be judged."""
         s, measured = self.settings, {}
@@ -243,15 +244,16 @@ class Guards:
             measured["no_signal"] = self._signal(step, statistics)
         return measured
 
-    def _signal(self, step: int, statistics: dict[str, float]) -> tuple[float, float, bool, int]:
+    def _signal(self, step: int, statistics: dict[str, Any]) -> tuple[float, float, bool, int]:
         """Whether groups are informative, as `_measure` gives it; sets `_remedy`."""
-        least, num_tokens = self.settings.min_signal, statistics["max_length"]
+        least, limit = self.settings.min_signal, statistics["max_length"]
         size = max(RECENT, math.ceil(3 / (least * statistics["num_groups"])))
         row = {key: x for key in CAUSES if math.isfinite(x := statistics.get(key, math.nan))}
         trace = [*self._state["signal_trace"], {"step": step} | row][-size:]
         self._state["signal_trace"] = trace
-        if row.get("cut_off_rate") == 1 and statistics["length"] >= num_tokens:
-            self._remedy = f"every completion hit {num_tokens} tokens: raise max_completion_length"
+        is_cut_off = limit is not None and statistics["length"] >= limit
+        if is_cut_off and row.get("cut_off_rate") == 1:
+            self._remedy = f"every completion hit {limit} tokens: raise max_completion_length"
             return 0.0, least, True, step
         known = [key for key in CAUSES if all(key in past for past in trace)]
         means = {key: fmean(past[key] for past in trace) for key in known}
@@ -259,7 +261,7 @@ class Guards:
         is_bad = means["signal"] < least and len(trace) == size
         return means["signal"], least, is_bad, trace[0]["step"]
 
-    def _trace(self, name: str, step: int, statistics: dict[str, float], *keys: str) -> list[int]:
+    def _trace(self, name: str, step: int, statistics: dict[str, Any], *keys: str) -> list[int]:
         """Steps of a trace with these statistics added; none where they do not get a verdict."""
         row = [statistics.get(key, math.nan) for key in keys]
         if not all(map(math.isfinite, row)):

@@ -419,6 +419,13 @@ def test_a_typo_in_a_variable_or_a_flag_is_told(start, tmp_path):
     assert done.returncode == 2 and "did you mean --gpus?" in done.stderr
 
 
+def test_what_is_typed_and_read_by_nothing_is_refused(start, monkeypatch):
+    done = start("make", "grpo", LR="1e-4")
+    assert done.returncode == 2 and "learning_rate=1e-4" in done.stderr
+    monkeypatch.setenv("LR", "1e-4")  # of the shell, which may have any
+    assert start("make", "preflight").returncode == 0
+
+
 def test_a_mistake_is_told_before_torch_is_imported():
     code = "import sys; sys.argv[1:] = ['grpo', '--recipe', 'grpo7c']\n"
     code += "from pipeline.__main__ import main\n"

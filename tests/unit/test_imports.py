@@ -17,8 +17,11 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("errors", "names"),
         ("strict_yaml", "json_files", "paths", "consent", "folders", "own_imports"),
         ("lock", "manifest", "named_models", "settings"),
-        ("weights", "generation", "transformers4", "own_code", "keys", "side_by_side", "launched"),
-        ("tokenizer_file", "switches"),
+        (
+            *("weights", "generation", "dropout", "transformers4", "own_code", "keys"),
+            *("side_by_side", "launched"),
+        ),
+        ("tokenizer_file", "template_date", "switches"),
         ("prompts", "checkpoints", "rows", "card"),
         ("variables", "freshness", "commands", "clean", "adapters", "template", "gguf_files"),
         ("__main__",),

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from pipeline import manifest
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
 
@@ -146,15 +147,32 @@ def finished_sft_without_template(planted):
     planted.set("sft", model_name_or_path="someone/some-model", output_dir="{run}/sft")
 
 
+def no_template_and_no_sft(planted):
+    no_template(planted)
+    (planted.recipe / "sft.yaml").unlink()
+    planted.set("grpo", model_name_or_path="{run}/sft")
+
+
 def template_ends_otherwise(planted):
     planted.change_template("<|im_end|>", "<end_of_turn>")
     (planted.recipe / "sft.yaml").unlink()
 
 
 def think_is_special(planted):
-    tokenizer = planted.tokenizer()
+    drop_think(planted.model)
+
+
+def drop_think(folder):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>"]})
-    tokenizer.save_pretrained(planted.model)
+    tokenizer.save_pretrained(folder)
+
+
+def another_model_than_sft_had(planted):
+    own_model("mine", drop_think)(planted)
+    planted.set("sft", output_dir="{run}/sft")
 
 
 EVALUATES = {"eval_strategy": "steps", "eval_problems": 8}
@@ -215,6 +233,7 @@ MISTAKES = {
     "warning tokenizer: pad_token is eos_token":
         lambda planted: planted.change_json("tokenizer_config.json", pad_token="<|im_end|>"),
     "error tokenizer: drops <think>": think_is_special,
+    "error tokenizer: drops <think> or </think>": another_model_than_sft_had,
     "warning template: prompts lack '<|endoftext|>'": missing_bos,
     "warning tokenizer: (Qwen2Tokenizer) splits text otherwise than": other_split,
     "error tokenizer: embedding has 200 rows":
@@ -331,3 +350,18 @@ def test_the_disk_is_that_of_the_output_dir(planted, tmp_path):
 def test_what_no_check_can_read_is_a_finding_and_no_traceback(planted, plant):
     plant(planted)
     assert any(one.level in ("error", "not checked") for one in planted.findings())
+
+
+@pytest.mark.parametrize("was", ["someone/some-model", "someone/another"])
+def test_a_result_of_another_hub_model_says_nothing_of_this_one(planted, was):
+    """SFT's result stands in for a model that is not on this machine, if it was made from it."""
+    planted.set("sft", model_name_or_path="someone/some-model", output_dir="{run}/sft")
+    manifest.write(planted.model, "sft", {"model_name_or_path": was}, {}, {}, 0.0, [])
+    found = [one for one in planted.findings("not checked") if one.topic == "tokenizer"]
+    assert bool(found) is (was == "someone/another")
+
+
+def test_without_sft_no_remedy_speaks_of_it(planted):
+    no_template_and_no_sft(planted)
+    assert [one for one in planted.findings("error") if one.topic == "tokenizer"]
+    assert not [one for one in planted.findings("error") if "sft.yaml" in one.remedy]

@@ -3,15 +3,18 @@
 import json
 import re
 import shutil
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+import torch
 from transformers import TrainerCallback
 
 from pipeline import manifest
 from pipeline.errors import UserError
 from stages import sft_rows, training
 from stages.checks import packing
+from stages.packed_rows import check_rows_apart
 from tests.files import read_rows, write_rows
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
@@ -77,7 +80,6 @@ def test_the_loss_is_on_the_completion_and_its_end(build_trainer, data_dir, pack
 
 def test_packed_rows_do_not_see_each_other(build_trainer):
     """The loss of a packed batch is that of the same rows one by one."""
-    import torch
 
     trainer = build_trainer(packing=True)
     trainer.model.eval()
@@ -182,7 +184,6 @@ def test_a_run_shorter_than_its_logging_interval_ends_well(run_stage, capsys):
 
 
 def test_lora_writes_a_merged_model_and_its_adapter(run_stage, tiny_model_dir):
-    import torch
     from peft import AutoPeftModelForCausalLM
     from transformers import AutoModelForCausalLM
 
@@ -216,7 +217,6 @@ EVALUATE = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_si
 
 @pytest.mark.parametrize("packing", [False, True])
 def test_the_held_out_loss_is_that_of_its_rows(run_stage, held_out, tmp_path, packing, capsys):
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = run_stage("sft", eval_file=str(held_out), packing=packing, **EVALUATE)
@@ -279,7 +279,7 @@ def test_a_run_that_ends_before_its_last_step_is_no_result(run_stage, monkeypatc
     assert not list(tmp_path.rglob(manifest.NAME))
 
 
-KEEPS_APART = {"llama": True, "gpt_neox": True, "opt": False, "bloom": False}
+KEEPS_APART = {"llama": True, "gpt_neox": True, "opt": False, "bloom": False, "falcon": False}
 SIZES = {"opt": {"ffn_dim": 64, "word_embed_proj_dim": 32}, "bloom": {"n_layer": 2, "n_head": 4}}
 
 
@@ -306,6 +306,23 @@ def test_a_model_that_does_not_keep_packed_rows_apart_is_refused(
         monkeypatch.setattr(packing, "OWN_MASKS", kinds)
         with pytest.raises(UserError, match=r"^packing: .* not keep packed rows apart"):
             build_trainer(**settings)
+
+
+@pytest.mark.parametrize(("kind", "is_apart"), [("falcon", False), ("llama", True)])
+def test_rows_are_measured_where_the_weights_still_lie_on_a_cpu(kind, is_apart):
+    """As with FSDP and DeepSpeed, which move them to the GPUs later."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, vocab_size=64, **sizes))
+    accelerator = SimpleNamespace(unwrap_model=lambda wrapped: wrapped, autocast=nullcontext)
+    args = SimpleNamespace(device=torch.device("cuda"))
+    trainer = SimpleNamespace(model=model, accelerator=accelerator, args=args)
+    if is_apart:
+        check_rows_apart(trainer)
+        return
+    with pytest.raises(UserError, match=r"^packing: .* not keep packed rows apart"):
+        check_rows_apart(trainer)
 
 
 @pytest.mark.parametrize("lora", [{}, {"use_peft": True, "lora_target_modules": "all-linear"}])

@@ -16,6 +16,7 @@ from pipeline import manifest
 from pipeline.errors import UserError
 from stages import run_folder
 from tests.integration.stages.test_secrets import SECRET, files_with_it
+from tests.integration.trainer.runs import steps_of
 
 for name in (
     "wandb",
@@ -188,3 +189,14 @@ def test_completions_of_each_logged_step_also_after_a_kill(run_stage, tmp_path, 
     assert run_folder.read_run(folder)["run_name"] == name and name.startswith(str(folder))
     run_stage("grpo", **keys, run_name="third")
     assert "up to date" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+def test_tensorboard_has_one_curve_of_a_resumed_run(run_stage, stage):
+    keys = {"max_steps": 5, "save_steps": 3, "report_to": "tensorboard"}
+    folder = run_stage(stage, **keys)
+    assert steps_of(folder) == [1, 2, 3, 4, 5]
+    (folder / manifest.NAME).unlink()
+    shutil.rmtree(folder / "checkpoint-5")
+    run_stage(stage, **keys)  # steps 4 and 5 once more
+    assert steps_of(folder) == [1, 2, 3, 4, 5]

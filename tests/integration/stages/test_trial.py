@@ -8,6 +8,7 @@ import pytest
 from pipeline import manifest
 from pipeline.errors import UserError
 from stages import training
+from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration
 
@@ -140,6 +141,20 @@ def test_sampling_that_would_fail_is_refused_before_training(run_stage, tmp_path
     with pytest.raises(UserError, match=f"generation_kwargs: .*{name}.*no rollout"):
         run_stage("grpo", generation_kwargs=given)
     assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_the_model_s_own_stop_strings_are_no_setting_of_the_recipe(run_stage, copy_model):
+    base = copy_model(stop_strings=["x"])
+    given = {"no_repeat_ngram_size": 3}
+    run_stage("grpo", model_name_or_path=str(base), max_steps=1, generation_kwargs=given)
+
+
+def test_rollouts_end_at_each_token_that_ends_the_model_s_text(run_stage, copy_model):
+    """What the line on `stop_strings` tells to do."""
+    base = copy_model(eos_token_id=[*range(100, 300)])
+    folder = run_stage("grpo", model_name_or_path=str(base), max_steps=1)
+    (log,) = read_logs(folder)
+    assert log["completions/clipped_ratio"] < 0.5 and log["completions/mean_length"] < 8
 
 
 def test_trying_a_setting_changes_no_rollout(run_stage, tmp_path):

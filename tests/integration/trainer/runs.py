@@ -33,6 +33,14 @@ def weights_of(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
+def steps_of(folder):
+    """The steps that TensorBoard shows of a metric of the run's one curve."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (curve,) = (folder / "runs").iterdir()
+    return [event.step for event in EventAccumulator(str(curve)).Reload().Scalars("train/loss")]
+
+
 def without(log, *keys):
     return {key: value for key, value in log.items() if key not in keys}
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 
 import pytest
 
@@ -157,3 +158,64 @@ def test_each_prompt_is_read_once_for_its_rollouts(run_stage, is_fast, monkeypat
     prompts = [shape for shape in rows if shape[1] > 1]
     num_rows = max(count for count, width in rows if width == 1)
     assert prompts[-1][0] == (num_rows // num_rollouts if is_fast else num_rows)
+
+
+def test_without_a_limit_completions_may_fill_the_context(run_stage, data_dir):
+    """transformers alone would end each after 20 tokens; this loss divides by the limit."""
+    folder = run_stage("grpo", max_completion_length=None, loss_type="dr_grpo", max_steps=1)
+    rows = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    assert rows[0]["completions/max_length"] > 100
+    assert math.isfinite(rows[0]["loss"])
+
+
+RATE = 0.3
+DROPOUT = {
+    "qwen2": {"attention_dropout": RATE, "num_key_value_heads": 2},
+    "gpt2": {"resid_pdrop": RATE},
+    "falcon": {"hidden_dropout": RATE},  # read from the configuration in each pass
+}
+LORA = {"use_peft": True, "lora_dropout": 0.0, "lora_target_modules": ["all-linear"]}
+TWO_STEPS = {"steps_per_generation": 2, "per_device_train_batch_size": 4, "max_mean_ratio": 9.0}
+
+
+@pytest.fixture
+def with_dropout(tiny_model_dir, tmp_path):
+    """A model of a kind whose config.json has a dropout; returns its folder."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    def make(kind):
+        tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+        sizes |= {"vocab_size": len(tokenizer), "bos_token_id": None, "initializer_range": 0.3}
+        ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+        config = AutoConfig.for_model(kind, **sizes, **ids, **DROPOUT[kind])
+        AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / kind)
+        tokenizer.save_pretrained(tmp_path / kind)
+        return tmp_path / kind
+
+    return make
+
+
+@pytest.mark.parametrize(("kind", "lora"), [*((kind, {}) for kind in DROPOUT), ("qwen2", LORA)])
+def test_the_dropout_of_the_model_spoils_neither_ratio_nor_kl(
+    run_stage, with_dropout, graded_by_chance, capsys, kind, lora
+):
+    model = with_dropout(kind)
+    keys = {"model_name_or_path": str(model), "beta": 0.1, "save_steps": 2} | TWO_STEPS | lora
+    folder = run_stage("grpo", max_prompt_length=256, **keys)
+    first = read_logs(folder)[0]  # before any update
+    assert first["kl"] == pytest.approx(0, abs=1e-6)
+    assert first["train/mean_ratio"] == pytest.approx(1, abs=1e-5)
+    assert capsys.readouterr().out.count(f"{next(iter(DROPOUT[kind]))} {RATE:g}") == 1
+    rate = next(iter(DROPOUT[kind].items()))
+    for place in [folder] if lora else [folder, folder / "checkpoint-2"]:
+        assert rate in json.loads((place / "config.json").read_text()).items()
+
+
+@pytest.mark.parametrize("way", ["of the model", "of the recipe"])
+def test_a_recipe_may_ask_for_dropout(run_stage, with_dropout, graded_by_chance, way):
+    asked = {"model_init_kwargs": {"attention_dropout": RATE}}
+    if way == "of the model":
+        asked = {"disable_dropout": False, "model_name_or_path": str(with_dropout("qwen2"))}
+    first = read_logs(run_stage("grpo", beta=0.1, **TWO_STEPS, **asked))[0]
+    assert first["kl"] > 1e-4 and abs(first["train/mean_ratio"] - 1) > 1e-4

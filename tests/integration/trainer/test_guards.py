@@ -18,6 +18,7 @@ from tests.integration.trainer.runs import (
     read_events,
     read_extra,
     read_logs,
+    steps_of,
     weights_of,
     whole_checkpoints,
     without,
@@ -392,7 +393,7 @@ def test_roll_back_lowers_the_learning_rate_and_goes_on(train, capsys, monkeypat
     guards = faulty(highest_rate=3e-4)  # 1e-3, 5e-4, 2.5e-4
     monkeypatch.setattr("stages.trainer.trainer.GuardActions", guards)
     settings = {"guard_repetition": "rollback", "save_steps": 2, "max_steps": 10}
-    settings |= {"curriculum": "predictive", "rest_batches": 1}
+    settings |= {"curriculum": "predictive", "rest_batches": 1, "report_to": "tensorboard"}
     straight = train(**settings)
     printed = capsys.readouterr().out
     assert guards.returns == [(4, 5e-4), (4, 2.5e-4)]
@@ -438,6 +439,7 @@ def test_roll_back_lowers_the_learning_rate_and_goes_on(train, capsys, monkeypat
     for found, expected in zip(outcome(killed), outcome(straight), strict=True):
         assert found == expected
     assert outcome(straight)[1]["curriculum"]
+    assert steps_of(straight) == steps_of(killed) == [*range(1, 11)]
 
 
 def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):

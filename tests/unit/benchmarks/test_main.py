@@ -16,7 +16,17 @@ from pipeline.settings import parse
 def start(monkeypatch):
     """Run the command with some words; a process that it starts fails the test."""
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
-    for name in ("ARGS", "SEEDS", "MODES", "SMALL", "OUT", "RECIPE", "DATA_ROOT", "MODEL"):
+    for name in (
+        "ARGS",
+        "SEEDS",
+        "MODES",
+        "SMALL",
+        "OUT",
+        "RECIPE",
+        "DATA_ROOT",
+        "MODEL",
+        "MAKEFLAGS",
+    ):
         monkeypatch.delenv(name, raising=False)
 
     def call(*words, **env):
@@ -91,6 +101,8 @@ def test_what_a_benchmark_would_ignore_is_refused(start):
         start("study", MODEL="/mine", RECIPE="smollm2-135m")
     with pytest.raises(UserError, match="RECIPE: bench-guards does not take it"):
         start("bench-guards", MODEL="", RECIPE="grpo7b")
+    with pytest.raises(UserError, match="LR=1: bench-guards does not take it"):
+        start("bench-guards", MODEL="", RECIPE="", MAKEFLAGS=" -- CUDA_VISIBLE_DEVICES=0 LR=1")
 
 
 def test_a_study_needs_test_problems(start):

@@ -55,6 +55,7 @@ def test_a_recipe_without_a_limit_on_its_rows_is_left_to_preflight(check, tmp_pa
     path = tmp_path / "mine/sft.yaml"
     path.write_text(path.read_text().replace("max_length: 512\n", ""))
     check(tmp_path / "mine", 3, goal="sft")
+    check("configs/smollm2-135m", 8, "--max_completion_length", "null")
 
 
 @pytest.mark.parametrize("controller", ["", "memory"])

@@ -68,6 +68,12 @@ def test_the_plan_of_a_recipe_follows_its_keys():
     assert eight["grpo"].what.startswith("1,000 steps of 32 ")
 
 
+def test_without_a_limit_completions_fill_the_engine_s_context():
+    limited, free = planned("grpo7b"), planned("grpo7b", keys=["grpo.max_completion_length=null"])
+    # 1,536 tokens of context without the 512 of a prompt are the limit that the recipe sets.
+    assert free["grpo"] == limited["grpo"]
+
+
 def test_two_teachers_double_the_rows_of_sft(tmp_path):
     folder = tmp_path / "perplexity"
     shutil.copytree(ROOT / "configs/perplexity", folder)

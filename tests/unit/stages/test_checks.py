@@ -188,6 +188,8 @@ def check_all(settings):
         ({"use_vllm": "false", "vllm_mode": "server"}, "vllm_mode"),
         (VLLM | {"vllm_max_model_length": 1024, "max_prompt_length": 512}, None),
         (VLLM | {"vllm_max_model_length": 1024, "max_prompt_length": 600}, "vllm_max_model_length"),
+        (VLLM | {"vllm_max_model_length": 1024, "max_prompt_length": 600,
+                 "max_completion_length": None}, None),
         (VLLM | {"vllm_max_model_length": 8, "vllm_mode": "server"}, "vllm_max_model_length"),
         (BLIND, "vllm_importance_sampling_correction"),
         (BLIND | {"guard_alignment": "off"}, None),
@@ -358,7 +360,7 @@ def test_missing_packages(files, monkeypatch, stage, values, packages):
         ({"text_config": {"layer_types": ["chunked_attention"]}}, "packing"),
         ({"model_type": "opt"}, "packing"),
         ({"model_type": "falcon", "alibi": True}, "packing"),
-        ({"model_type": "falcon", "alibi": False}, None),
+        ({"model_type": "falcon", "alibi": False}, "packing"),
     ],
 )
 def test_layers_that_read_across_packed_rows(files, config, refused):

@@ -33,6 +33,8 @@ PAGED = {"use_transformers_continuous_batching": True}
         ),
         ({"model_init_kwargs": {"attention_dropout": 0.1}}, None),
         ({"cache_implementation": "offloaded"} | CPU, "cache_implementation"),
+        ({"generation_kwargs": {"stop_strings": ["x"]}}, "generation_kwargs"),
+        ({"generation_kwargs": {"token_healing": True}}, "generation_kwargs"),
         ({"generation_kwargs": {"no_repeat_ngram_size": 3}}, None),
         ({"generation_kwargs": {}}, None),
         ({"accelerator_config": {"banana": 3}}, "accelerator_config"),

@@ -1,12 +1,13 @@
 """Rows longer than the positions that a model has learned are refused before torch."""
 
 import json
+from types import SimpleNamespace
 
 import numpy
 import pytest
 from safetensors.numpy import save_file
 
-from stages.checks.positions import check_positions
+from stages.checks.positions import check_positions, completion_room
 from tests.unit.stages.helpers import grpo, named, sft
 
 
@@ -27,6 +28,8 @@ def model(tmp_path):
         (grpo, {"max_prompt_length": 33, "max_completion_length": 32}, "max_prompt_length"),
         (grpo, {"max_prompt_length": None, "max_completion_length": 32}, "max_prompt_length"),
         (grpo, {"max_prompt_length": 8, "max_completion_length": 64}, "max_completion_length"),
+        (grpo, {"max_prompt_length": 63, "max_completion_length": None}, None),
+        (grpo, {"max_prompt_length": 64, "max_completion_length": None}, "max_prompt_length"),
     ],
 )
 def test_rows_fit_into_the_positions(model, build, values, refused):
@@ -39,3 +42,18 @@ def test_other_models_have_no_limit(model, tmp_path):
     )
     assert named(lambda: check_positions(sft(model | {"max_length": 1000}))) is None
     assert named(lambda: check_positions(sft({"model_name_or_path": "owner/name"}))) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "engine", "positions", "room"),
+    [
+        (20, None, 64, 20),
+        (None, None, 64, 54),
+        (None, 32, 64, 22),
+        (None, None, 8, 1),
+        (None, None, None, None),
+    ],
+)
+def test_without_a_limit_a_completion_may_fill_the_context(limit, engine, positions, room):
+    keys = SimpleNamespace(max_completion_length=limit, vllm_max_model_length=engine)
+    assert completion_room(keys, positions, prompt=10) == room

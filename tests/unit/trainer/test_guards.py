@@ -229,6 +229,7 @@ DEAD = {"signal": 0.0, "num_groups": 16, "cut_off_rate": 0.1, "length": 50, "max
         ({"correctness": 0.0, "cut_off_rate": 1.0, "length": 96}, 2, "hit 96 tokens"),
         ({"signal": 0.9, "cut_off_rate": 1.0, "length": 96}, 2, "raise max_completion_length"),
         ({"correctness": 0.0, "cut_off_rate": 0.9, "no_answer": 0.9}, 11, "90% .* cut off"),
+        ({"cut_off_rate": 1.0, "length": 96, "max_length": None}, 11, "100% .* cut off"),
         ({"correctness": 0.05, "no_answer": 0.5, "no_think": 0.1}, 11, "no answer .*no_answer"),
         ({}, 11, "reward_funcs"),  # nothing tells right from wrong
         ({"correctness": 0.5}, 11, "all-correct or all-wrong"),
