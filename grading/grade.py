@@ -14,8 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 
-from grading.asked import contradicts, golds_as_asked
-from grading.equivalence.compare import TooLarge, compare, equal_readings, num_listed
+from grading.asked import contradicts, golds_as_asked, is_plain
+from grading.equivalence.compare import (
+    Pair,
+    TooLarge,
+    all_pairs,
+    find_equal,
+    num_listed,
+)
 from grading.equivalence.numeric import limited_work
 from grading.equivalence.tokens import is_simple
 from grading.extract import Extraction, extract, extract_short, read_leniently
@@ -219,9 +225,8 @@ def _grade_all(
         found, prediction, accepted = _read_case(find, text, _as_list(gold), question)
         spent = time.perf_counter() - start
         cases.append(_Case(found, prediction, accepted, question, spent))
-    pairs = [(case.prediction, case.golds) for case in cases if case.prediction is not None]
-    judged = iter(judge_all(pairs))
-    return [_to_grade(case, None if case.prediction is None else next(judged)) for case in cases]
+    judged = iter(_judge([(case.prediction, case.golds) for case in cases if case.prediction]))
+    return [_to_grade(case, next(judged) if case.prediction else None) for case in cases]
 
 
 @_unless_it_fails((Extraction(None, "unparseable"), None, []))
@@ -236,28 +241,39 @@ def _read_case(
     return found, prediction, golds
 
 
-def _to_grade(case: _Case, judged: tuple[str, float] | None) -> Grade:
-    if case.prediction is None or judged is None:
+def _to_grade(case: _Case, judged: "_Judged | None") -> Grade:
+    if not case.prediction or judged is None:
         return Grade(case.found.status, case.found.prediction, case.seconds)
-    verdict, seconds = judged
+    start = time.perf_counter()
+    verdict = judged.verdict
     if verdict == "right":
-        verdict = _verdict_on_equal(case.prediction, case.question, case.golds)
+        verdict = _verdict_on_equal(case.prediction, case.question, case.golds, judged.equal)
+    seconds = case.seconds + judged.seconds + time.perf_counter() - start
     if case.found.several and verdict != "right":
-        return Grade(case.found.status, None, case.seconds + seconds)
-    return Grade(verdict, case.prediction, case.seconds + seconds)
+        return Grade(case.found.status, None, seconds)
+    return Grade(verdict, case.prediction, seconds)
 
 
 @_unless_it_fails("unparseable")
-def _verdict_on_equal(prediction: str, question: str, golds: list[str]) -> str:
-    """The verdict on a prediction that equals a gold: right only where the work is done."""
-    if prediction.strip() in golds or (is_simple(prediction) and not find_tasks(question)):
+def _verdict_on_equal(prediction: str, question: str, golds: list[str], equal: Pair | None) -> str:
+    """The verdict on a prediction that equals a gold: right only where the work is done.
+
+    `equal` are the readings of both that are equal; None where plain numbers were compared, or
+    where only algebra found them equal.
+    """
+    is_number = is_simple(prediction) or is_plain(prediction)
+    if prediction.strip() in golds or (is_number and not find_tasks(question)):
         return "right"
-    pairs = equal_readings(prediction, golds)
+    pairs = [equal] if equal else [one for gold in golds for one in all_pairs(prediction, gold)]
     case = [ours for ours, _ in pairs], question, golds
     if question and (
         is_restated(*case) or is_half_done(*case) or contradicts(prediction, pairs, question, golds)
     ):
         return "wrong"
+    if not is_unevaluated(pairs, question):
+        return "right"
+    others = (find_equal(prediction, gold)[1] for gold in golds)
+    pairs += [one for one in others if one]  # another gold may leave as much to do
     return "unevaluated" if is_unevaluated(pairs, question) else "right"
 
 
@@ -272,11 +288,26 @@ def _to_judge(one: Extraction, golds: list[str]) -> tuple[str | None, list[str]]
 
 def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]:
     """(verdict, seconds of work) for each prediction with its golds, of which any may match."""
+    return [(one.verdict, one.seconds) for one in _judge(pairs)]
+
+
+class _Judged(NamedTuple):
+    """A verdict on the values alone, the seconds it took, and the readings that are equal."""
+
+    verdict: str
+    seconds: float
+    equal: Pair | None
+
+
+def _judge(pairs: Sequence[tuple[str, list[str]]]) -> list[_Judged]:
     verdicts: list[list[str | None]] = []
+    equals: list[Pair | None] = []
     seconds = []
     for prediction, golds in pairs:
         start = time.perf_counter()
-        verdicts.append(_judge_here(prediction, golds))
+        found, equal = _judge_here(prediction, golds)
+        verdicts.append([*found])
+        equals.append(equal)
         seconds.append(time.perf_counter() - start)
     unknown, calls = [], []
     for row, (prediction, golds) in enumerate(pairs):
@@ -290,23 +321,26 @@ def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]
         ends = {"ok": outcome.value, "error": "unparseable", "timeout": "timeout"}
         verdicts[row][at] = ends[outcome.status]
         seconds[row] += outcome.seconds
-    return [(_best(each), spent) for each, spent in zip(verdicts, seconds, strict=True)]
+    return [_Judged(*one) for one in zip(map(_best, verdicts), seconds, equals, strict=True)]
 
 
-@_unless_it_fails(["unparseable"])
-def _judge_here(prediction: str, golds: list[str]) -> list[str | None]:
-    """A verdict for each gold up to the first match; None where only algebra can decide."""
+@_unless_it_fails((("unparseable",), None))
+def _judge_here(prediction: str, golds: list[str]) -> tuple[Sequence[str | None], Pair | None]:
+    """A verdict for each gold up to the first match, and the readings of both that are equal.
+
+    None is the verdict where only algebra can decide.
+    """
     verdicts: list[str | None] = []
     for gold in golds:
         try:
-            is_same = compare(prediction, gold)
+            is_same, equal = find_equal(prediction, gold)
         except TooLarge:
             verdicts.append("unparseable")
             continue
         if is_same:
-            return ["right"]
+            return ["right"], equal
         verdicts.append(None if is_same is None else "wrong")
-    return verdicts
+    return verdicts, None
 
 
 def _best(verdicts: list[str | None]) -> str:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from grading.equivalence.numeric import exact_value, identical
 from grading.equivalence.readings import read
 from grading.equivalence.relations import is_label, result_of
-from grading.equivalence.tokens import TRIGONOMETRIC, Unreadable
+from grading.equivalence.tokens import TRIGONOMETRIC, Unreadable, normalise
 from grading.equivalence.values import (
     INVERSE,
     MINUS_ONE,
@@ -79,7 +79,9 @@ def is_operation_left(prediction: str, golds: Sequence[str]) -> bool:
 
     It is left to do whatever its value is, so nobody has to compute it.
     """
-    ours = _results(read(prediction, False)[0], read(golds[0], True)[0]) if golds else ()
+    if not golds or not any(name in normalise(prediction) for name in _OPERATIONS):
+        return False
+    ours = _results(read(prediction, False)[0], read(golds[0], True)[0])
     wanted = (result for gold in golds for result in _results(read(gold, True)[0]))
     return any(map(_is_operation, ours)) and not any(map(_is_operation, wanted))
 

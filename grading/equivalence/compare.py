@@ -4,9 +4,8 @@ Three-valued: True, False, or None where a value is outside our grammar and ther
 ask. A number never equals a relation or a list; sets are unordered, tuples ordered.
 """
 
-import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
@@ -534,30 +533,45 @@ def _functions(prediction: str, gold: str) -> str:
     return "".join(sorted({"f", "g", *_CALL.findall(both), *defined}))
 
 
-@limited_work()
+Pair = tuple[Value, Value]  # a reading of a prediction and one of a gold
+
+
 def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool | None:
     """Whether two values are the same; None where that takes algebra that was not given.
 
     Raises TooLarge where the two differ as text and one is too large to compute with.
     """
+    return find_equal(prediction, gold, algebra)[0]
+
+
+@limited_work()
+def find_equal(
+    prediction: str, gold: str, algebra: Algebra | None = None
+) -> tuple[bool | None, Pair | None]:
+    """What `compare` gives, and the first readings that are equal.
+
+    What the question forbids is asked of these, never of the text: a condition or a label that is
+    left out cannot hide anything. There are none where plain numbers or equal texts are compared.
+    """
     if prediction == gold or max(len(prediction), len(gold)) > MAX_CHARS:
-        return bool(gold.strip()) and prediction.strip() == gold.strip()
+        return bool(gold.strip()) and prediction.strip() == gold.strip(), None
     numbers = [_PLAIN_NUMBER.fullmatch(text) for text in (prediction, gold)]
     if all(numbers):
         ours, theirs = (number[1].replace(",", "") for number in numbers)
-        return ours == theirs or Fraction(ours) == Fraction(theirs)
+        return ours == theirs or Fraction(ours) == Fraction(theirs), None
     comparison = Comparison(algebra)
-    results: list[bool | None] = []
-    for one, other in _pairs(prediction, gold):
-        if not one.text or not other.text:
-            return False
-        results.append(comparison.same(one, other))
-        if results[-1]:
-            return True
-    return None if None in results else False
+    is_known = True
+    for pair in _pairs(prediction, gold):
+        if not all(value.text for value in pair):
+            return False, None
+        is_same = comparison.same(*pair)
+        if is_same:
+            return True, pair
+        is_known = is_known and is_same is not None
+    return False if is_known else None, None
 
 
-def _pairs(prediction: str, gold: str) -> Iterator[tuple[Value, Value]]:
+def _pairs(prediction: str, gold: str) -> Iterator[Pair]:
     """Each reading of a prediction with each of a gold.
 
     Those without conditions come last, and only then are they read: most pairs are decided before.
@@ -569,24 +583,9 @@ def _pairs(prediction: str, gold: str) -> Iterator[tuple[Value, Value]]:
     yield from product(ours, read_bare(gold, True, functions))
 
 
-@limited_work()
-def equal_readings(prediction: str, golds: Iterable[str]) -> list[tuple[Value, Value]]:
-    """(reading of a prediction, reading of a gold) that are equal, the first for each gold.
-
-    What the question forbids is asked of these, never of the text: a condition or a label that
-    `compare` leaves out cannot hide anything. Where only algebra found the two equal, all readings
-    of the prediction are returned.
-    """
-    comparison = Comparison(None)
-    found, all_pairs = [], []
-    for gold in golds:
-        with contextlib.suppress(TooLarge):
-            for pair in _pairs(prediction, gold):
-                all_pairs.append(pair)
-                if comparison.same(*pair):
-                    found.append(pair)
-                    break
-    return found or all_pairs
+def all_pairs(prediction: str, gold: str) -> list[Pair]:
+    """Each reading of a prediction with each of a gold, for what only algebra found equal."""
+    return [*_pairs(prediction, gold)]
 
 
 def is_same_value(first: str, second: str) -> bool:
