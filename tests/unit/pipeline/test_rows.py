@@ -52,6 +52,17 @@ def pack(data):
         ("a.csv.gz", pack(b"a,b\n1,2\n"), [":2"], [{"a": "1", "b": "2"}]),
         ("a.tsv", b'a\tb\n1,0\t"x\ty"\n', [":2"], [{"a": "1,0", "b": "x\ty"}]),
         ("a.tsv.gz", pack(b"a\tb\n1\t2\n"), [":2"], [{"a": "1", "b": "2"}]),
+        ("a.csv", b"a;b\n3,5;x\n", [":2"], [{"a": "3,5", "b": "x"}]),  # of a German spreadsheet
+        ("a.csv", b'"a,1";b\n2;"x;\ny"\n', [":3"], [{"a,1": "2", "b": "x;\ny"}]),
+        ("a.csv", b"a\tb|c\td\n1\t2\t3\n", [":2"], [{"a": "1", "b|c": "2", "d": "3"}]),
+        ("a.tsv", b"a,b\n1,2\n", [":2"], [{"a": "1", "b": "2"}]),
+        ("a.csv", b"a;b,c\n1,2\n", [":2"], [{"a;b": "1", "c": "2"}]),
+        *[(name, text.replace(b"N", number), places, [{"a": value}])
+          for name, text, places in (("a.jsonl", b'{"a": N}', [":1"]),
+                                     ("a.json", b'[{"a": N}]', [": row 1"]))
+          for number, value in (
+              (b"12345678901234567891.0", 12345678901234567891), (b"9007199254740993.0", 2**53 + 1),
+              (b"1e23", 10**23), (b"-1.5e300", -15 * 10**299), (b"2.5", 2.5))],
         *[(name, b"", [], []) for name in ("a.csv", "a.jsonl", "a.json")],
         ("a.csv", b"a,b\n", [], []),
         ("a.jsonl.gz", pack(b""), [], []),
