@@ -145,8 +145,9 @@ def build_row(
         raise Drop("no_answer")
     used = {*questions, *golds, *solutions}
     others = {name: value for name, value in row.items() if name not in used}
-    if not keeps_golds and (gold := names_option(question, values, others)):
-        raise Drop("multiple_choice", f"gold {gold[:80]!r} is an option's, which the row lists")
+    option = "" if keeps_golds else names_option(question, values, get_value(row, golds), others)
+    if option:
+        raise Drop("multiple_choice", f"gold {option[:80]!r} is an option's, which the row lists")
     text = get_solution(row, solutions, values, where)
     if not text:  # the question may be a chat with a reply
         text = find_reply(get_value(row, questions), with_thought=True) or ""

@@ -12,35 +12,51 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-Options = dict[str, str]  # the text of each, by its label, or by its place from 0
-_NAME = re.compile(r"option|choice|alternative|ending", re.IGNORECASE)
+Options = dict[str, Any]  # what each says, by its label, or by its place from 0
+# A word of a column's name: `answer_options`, `answerOptions`; not `adoption` or `spending`.
+_NAME = re.compile(
+    r"(?<![A-Za-z])(?i:option|choice|alternative|ending|opts?(?![a-z]))"
+    r"|(?<=[a-z])(?:Option|Choice|Alternative|Ending)"
+)
 _LABELLED = re.compile(r"(.*?)[ _-]?([A-Ha-h]|\d)")
-_LETTER = re.compile(r"[\s(\[]*([A-Ha-h])[\s)\].:]*")
-_PLACE = re.compile(r"\d{1,2}")
-_IN_TEXT = re.compile(r"(?:^|[\s,;(\['\"])([A-Ha-h1-9])\s?[).:]\s?([^,;\n]*)")
+# "B", "(b)", "2)", "Option B", "option_2"
+_POINTER = re.compile(
+    r"(?:(?:option|choice|answer|ending|alternative)[\s_-]*)?[\s(\[#]*([a-h]|\d{1,2})[\s)\].:]*",
+    re.IGNORECASE,
+)
+_IN_TEXT = re.compile(r"(?:^|[\s,;(\['\"]+)([A-Ha-h1-9])\s?[).:]\s?")
+_BETWEEN = re.compile(r"\s*[;|\n]\s*|,\s+")
 _LABELS = ("abcdefgh", "012345678", "123456789")
 
 
-def names_option(question: str, golds: Sequence[str], row: dict[str, Any]) -> str:
+def names_option(question: str, golds: Sequence[str], value: Any, row: dict[str, Any]) -> str:
     """The gold that is the label or the place of an option of the row, or "".
 
-    A letter of an option that the question shows is "": there it is an answer.
+    Args:
+        golds: as they are read from `value`, what the row has in its column. One that is an option
+            itself, as text or as a number, is a value.
+        row: without the columns of the question, the golds and the solution.
     """
+    values = value if isinstance(value, list) else [value]
     for options in find_options(row):
-        is_shown = all(text in question for text in options.values())
+        if any(_is_value(one, options) for one in values):
+            continue
+        is_shown = all(str(text) in question for text in options.values())
         for gold in golds:
-            letter = _LETTER.fullmatch(gold)
-            is_place = _PLACE.fullmatch(gold) and int(gold) <= len(options)  # from 0 or from 1
-            is_label = letter and "abcdefgh".index(letter[1].lower()) < len(options)
-            if is_place or ((is_label or _is_name(gold, options)) and not is_shown):
+            found = _POINTER.fullmatch(gold)
+            pointer = found[1].lower() if found else ""
+            is_place = pointer.isdecimal() and int(pointer) <= len(options)  # from 0 or from 1
+            place = "abcdefgh".find(pointer) if pointer else -1
+            is_label = 0 <= place < len(options) or gold in options
+            # The letter of an option that the question shows is an answer there.
+            if is_place or (is_label and not is_shown):
                 return gold
     return ""
 
 
-def _is_name(gold: str, options: Options) -> bool:
-    """Whether a gold is an option's label, or the name of its column."""
-    found = _LABELLED.fullmatch(gold)
-    return gold in options or bool(found and _NAME.search(found[1]) and found[2] in options)
+def _is_value(gold: Any, options: Options) -> bool:
+    """Whether a gold is what an option says, and written as it is: 2 is an index into texts."""
+    return any(type(one) is type(gold) and one == gold for one in options.values())
 
 
 def find_options(row: dict[str, Any]) -> Iterator[Options]:
@@ -48,21 +64,41 @@ def find_options(row: dict[str, Any]) -> Iterator[Options]:
     columns: dict[str, Options] = {}
     for name, value in row.items():
         if found := _LABELLED.fullmatch(name):
-            columns.setdefault(found[1], {})[found[2]] = str(value)
+            columns.setdefault(found[1], {})[found[2]] = value
         if isinstance(value, dict):
             yield from _of_lists(value)
-            yield from find_options(value)
-        elif _NAME.search(name) and isinstance(value, list | str):
-            texts = list_of_texts(value) if isinstance(value, str) else value
-            if texts is None:
-                yield from _if_labelled(
-                    {one[1]: one[2].strip() for one in _IN_TEXT.finditer(value)}
-                )
-            elif len(texts) > 1 and all(isinstance(one, str | int | float) for one in texts):
-                yield {str(place): str(text) for place, text in enumerate(texts)}
+            yield from _if_labelled(value) if _NAME.search(name) else find_options(value)
+        elif _NAME.search(name) and isinstance(value, str):
+            yield from _of_text(value)
+        elif _NAME.search(name) and isinstance(value, list):
+            yield from _if_several(value)
     for stem, options in columns.items():
-        if _NAME.search(stem) or (len(options) > 2 and "c" in map(str.lower, options)):
+        # A, B, C, D; but a, b, c may be sides, or coefficients.
+        is_enough = len(options) > (2 if stem else 3) and not any(map(str.isdecimal, options))
+        if _NAME.search(stem) or is_enough:
             yield from _if_labelled(options)
+
+
+def _of_text(text: str) -> Iterator[Options]:
+    """The options of a text: a list as JSON or Python write it, "a) 10, b) 11", or "10; 11"."""
+    parts: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+        parts = json.loads(text)
+    parts = parts if isinstance(parts, list) else list_of_texts(text)
+    if parts is not None:
+        yield from _if_several(parts)
+    elif len(labelled := _IN_TEXT.split(text)) > 1:
+        texts = [part.strip(" ,;\n") for part in labelled[2::2]]
+        yield from _if_labelled(dict(zip(labelled[1::2], texts, strict=True)))
+    else:
+        yield from _if_several([part for part in _BETWEEN.split(text.strip()) if part])
+
+
+def _if_several(values: list[Any]) -> Iterator[Options]:
+    """The options of a list; what a model wrote ({message: …}) are none."""
+    parts = [part.values() if isinstance(part, dict) else [part] for part in values]
+    if len(values) > 1 and not any(isinstance(one, dict) for part in parts for one in part):
+        yield {str(place): value for place, value in enumerate(values)}
 
 
 def _of_lists(value: dict[str, Any]) -> Iterator[Options]:
@@ -72,7 +108,7 @@ def _of_lists(value: dict[str, Any]) -> Iterator[Options]:
         return
     for texts in value.values():
         if isinstance(texts, list) and texts is not labels and len(texts) == len(labels):
-            yield dict(zip(map(str, labels), map(str, texts), strict=True))
+            yield dict(zip(map(str, labels), texts, strict=True))
 
 
 def _if_labelled(options: Options) -> Iterator[Options]:

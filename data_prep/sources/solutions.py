@@ -48,7 +48,17 @@ _COUNTED = re.compile(
 )
 # What stands before the equals sign in "x = 3, y = 4".
 _ONE_OF_SEVERAL = re.compile(r"=[^=]*(?:[,;]|\b(?:and|or)\b)[\s$\\(]*[A-Za-z](?:_\w+)?\s*\Z")
-_DELIMITERS = re.compile(r"^[\s$*_]*(?:\\[(\[])?\s*|\s*(?:\\[)\]])?[\s$*_.!]*$")
+# "So she has 37 apples.", "The number of apples is 37."
+_CONCLUDES = re.compile(
+    r"\W*(?:so|thus|hence|therefore|consequently|finally|altogether|overall|in (?:total|all))\b",
+    re.IGNORECASE,
+)
+_ENDS_WITH_NUMBER = re.compile(
+    rf"\b(?:is|are|was|equals?|gives|makes|leaves|get|has|have)\s*[$\\(\[*]*{_NUMBER.pattern}[\s$\\)\]*.!]*\Z"
+)
+_DELIMITERS = re.compile(
+    r"^[\s&$*_]*(?:\\[(\[])?\s*|[\s$*_.!]*(?:(?:\\[)\]]|\\end\{\w+\*?\})[\s$*_.!]*)*$"
+)
 _NUMERIC = re.compile(r"(?:[\s\d.,/{}()-]|\\(?:[dt]?frac|sqrt|pi|,|!)(?![A-Za-z]))+")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
@@ -89,13 +99,16 @@ def find_statement(solution: str, golds: Sequence[str]) -> tuple[str, bool] | No
     while sentences and sentences[-1].startswith("("):  # "(Note that …)"
         sentences.pop()
     last = sentences[-1] if sentences else ""
-    stated = [(rest, one) for one in sentences[-2:] for rest in statements(one)]
+    stated = [(rest, one) for one in sentences[-2:] for rest in statements(one) if rest.strip()]
     if stated and ("=" not in last or last.endswith(stated[-1][0])):
         rest, sentence = stated[-1]
     elif "=" in last:
         rest = sentence = last
     else:
-        return None
+        numbers = _NUMBER.findall(last)
+        is_end = _ENDS_WITH_NUMBER.search(last)
+        is_said = numbers and (is_end or (len(numbers) == 1 and _CONCLUDES.match(last)))
+        return _compare(numbers[-1].strip(), last, last, golds) if is_said else None
     before, _, value = rest.rpartition("=")
     if _ONE_OF_SEVERAL.search(before):
         return None
@@ -137,7 +150,7 @@ def _compare(said: str, rest: str, sentence: str, golds: Sequence[str]) -> tuple
         if value is not None and wanted is not None:
             is_other = is_other or not _is_near(value, wanted)
         else:
-            is_other = is_other or bool(_kinds(said) & _kinds(gold))
+            is_other = is_other or _kinds(said) == _kinds(gold)
     return (said, False) if is_other else None
 
 

@@ -207,7 +207,9 @@ ROWS = [
     *[("generic", {"p": "Find $x$.", "a": "5"} | others, {}, {}) for others in (
         {"choices": ["3", "4"]}, {"options": None}, {"choices": ["5"]}, {"tags": list("abcdefg")},
         {"numbers": list(range(9))}, {"r1_solution_1": "a", "r1_solution_2": "b"},
-        {"a1": 1, "b": 2, "c": 3}, {"generations": ["x"] * 9})],
+        {"generations": ["x"] * 9}, {"options": {"n": 9}}, {"choices": ["3", "4", "5", "6", "7"]},
+        {"options": dict(zip("ABCDE", "56789", strict=True))},
+        {"choices": [{"message": {"content": "5"}}] * 9}, {"level_1": 1, "level_2": 2})],
     ("generic", {"r": {"q": "Find $x$.", "g": {"t": "5"}}},
      {"prompt_key": "r.q", "answer_key": "r.g.t"}, {}),
     ("traces", TRACE | {"answers": ["5", "5.0"], "level": 2, "subject": "Algebra"}, {},
@@ -287,6 +289,21 @@ OPTIONS = [
     ({f"op{label}": text for label, text in zip("abcd", TEN, strict=True)}, 1),
     ({f"option{number}": text for number, text in enumerate(TEN, 1)}, "2"),
     ({"extra_info": {"choices": TEN}}, 1),
+    ({"choices": ["1", "2", "3"]}, 2),  # an index is a number, the options are texts
+    ({"options": {"A": "10", "B": "11", "C": "12"}}, "B"),
+    *[({"opts": TEN}, gold) for gold in ("Option B", "option_2", "2)", "#2", "B.")],
+    *[
+        ({"choices": text}, 1)
+        for text in (
+            '["10", "11", "12"]',
+            "10; 11; 12",
+            "10, 11, 12",
+            "(A) 10 (B) 11 (C) 12",
+            "A. 10\nB. 11\nC. 12",
+        )
+    ],
+    ({"options": [{"label": "A", "text": "10"}, {"label": "B", "text": "11"}]}, "B"),
+    ({f"answer{label}": text for label, text in zip("ABCD", TEN, strict=True)}, "B"),
 ]
 
 
