@@ -271,6 +271,9 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
         if not text.strip():
             continue
+        if text.strip() == "{":
+            fault = "one JSON object over several lines, not rows; write a list of its rows"
+            raise UserError(f"{where}: {fault}, or one row a line")
         try:
             row = _to_row(_DECODER.decode(text.rstrip()), text, where)
         except (ValueError, RecursionError) as error:

@@ -24,7 +24,9 @@ _POINTER = re.compile(
     r"(?:(?:option|choice|answer|ending|alternative)[\s_-]*)?[\s(\[#]*([a-h]|\d{1,2})[\s)\].:]*",
     re.IGNORECASE,
 )
-_IN_TEXT = re.compile(r"(?:^|[\s,;(\['\"]+)([A-Ha-h1-9])\s?[).:]\s?")
+_IN_TEXT = [
+    re.compile(rf"(?:^|[\s,;(\['\"]+)([{labels}])\s?[).:](?!\d)\s?") for labels in ("A-Ha-h", "1-9")
+]
 _BETWEEN = re.compile(r"\s*[;|\n]\s*|,\s+")
 _LABELS = ("abcdefgh", "012345678", "123456789")
 
@@ -87,11 +89,12 @@ def _of_text(text: str) -> Iterator[Options]:
     parts = parts if isinstance(parts, list) else list_of_texts(text)
     if parts is not None:
         yield from _if_several(parts)
-    elif len(labelled := _IN_TEXT.split(text)) > 1:
-        texts = [part.strip(" ,;\n") for part in labelled[2::2]]
-        yield from _if_labelled(dict(zip(labelled[1::2], texts, strict=True)))
-    else:
-        yield from _if_several([part for part in _BETWEEN.split(text.strip()) if part])
+        return
+    for labels in _IN_TEXT:
+        _, *found = labels.split(text)
+        texts = [part.strip(" ,;\n") for part in found[1::2]]
+        yield from _if_labelled(dict(zip(found[::2], texts, strict=True)))
+    yield from _if_several([part for part in _BETWEEN.split(text.strip()) if part])
 
 
 def _if_several(values: list[Any]) -> Iterator[Options]:

@@ -105,15 +105,28 @@ def find_statement(solution: str, golds: Sequence[str]) -> tuple[str, bool] | No
     elif "=" in last:
         rest = sentence = last
     else:
-        numbers = _NUMBER.findall(last)
-        is_end = _ENDS_WITH_NUMBER.search(last)
-        is_said = numbers and (is_end or (len(numbers) == 1 and _CONCLUDES.match(last)))
-        return _compare(numbers[-1].strip(), last, last, golds) if is_said else None
+        return _read_numbers(sentences, golds)
     before, _, value = rest.rpartition("=")
     if _ONE_OF_SEVERAL.search(before):
         return None
     said = _read_value(value, is_stated=rest is not sentence)
     return said and _compare(said, rest, sentence, golds)
+
+
+def _read_numbers(sentences: list[str], golds: Sequence[str]) -> tuple[str, bool] | None:
+    """What a last sentence without an equation says: "So she has 37 apples.", "It is 37."
+
+    A single number is also the answer if the sentence before has just found it: "…= 37".
+    """
+    *before, last = sentences or [""]
+    numbers = [found.strip() for found in _NUMBER.findall(last)]
+    if not numbers:
+        return None
+    is_result = before and re.search(rf"=\s*\\?\$?\s?{re.escape(numbers[0])}(?!\d)", before[-1])
+    is_one = len(numbers) == 1 and (is_result or _CONCLUDES.match(last))
+    found = _compare(numbers[-1], last, last, golds)
+    # Another sentence may be about something else, unless it says the gold.
+    return found if found and (found[1] or is_one or _ENDS_WITH_NUMBER.search(last)) else None
 
 
 def _without_signature(text: str) -> str:
@@ -156,7 +169,10 @@ def _compare(said: str, rest: str, sentence: str, golds: Sequence[str]) -> tuple
 
 def _to_fraction(text: str) -> Fraction | None:
     """The value of a plain number, its unit, currency and percent sign left out."""
-    plain = re.sub(r"\\text\s*\{[^{}]*\}|[\\\s,$%\u20ac\u00a3]", "", text).replace("\u2212", "-")
+    text = re.sub(r"\\text\s*\{[^{}]*\}|\\[,!]", "", text).strip(" $")
+    if not _NUMBER.fullmatch(text):
+        return None
+    plain = re.sub(r"[\\\s,$%\u20ac\u00a3]", "", text).replace("\u2212", "-")
     try:
         return Fraction(plain)
     except (ValueError, ZeroDivisionError):

@@ -256,6 +256,8 @@ def test_the_grader_reads_every_integer(gold):
         ("3 + 5 = 8\n\nSo she has 8 apples.", "8"),
         ("Adding both, the number of apples is 8.", "8"),
         (r"\begin{align*}3 + 5 &= 8.\end{align*}", "8"),
+        ("We add: 3 + 5 = 8.\n\nShe has 8 apples.", "8"),
+        ("We add: 3 + 5 = 8.\n\nShe has 9 pens.", None),
         ("So there are 7 apples.", None),
         ("So 8 of the 7 are gone.", None),
         ("We add. 3+4=7. So the answer is 7.", None),

@@ -214,6 +214,7 @@ def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, conte
         ("a.jsonl", '{"a": 1}\n'.encode("utf-16"), 0, "", "UTF-16"),
         ("a.jsonl", '{"a": 1, "b": 2}\n'.encode("utf-16-le"), 0, "", "UTF-16"),
         ("a.csv", "a,b\n".encode("utf-32"), 0, "", "UTF-32 text"),
+        ("a.json", b'{\n "1": {"a": 1},\n "2": {"a": 2}\n}\n', 0, ":1", "one JSON object"),
         ("a.csv", b"a,a\n1,2\n", 0, ":1", "two columns have one name"),
         ("a.csv", b'"a"b,c\n1,2\n', 0, ":1", "malformed CSV"),
         ("a.txt", b"a,b", 0, "", "unknown format"),
