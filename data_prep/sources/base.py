@@ -23,7 +23,7 @@ from grading.boxes import find_answers, find_boxes, last_boxed, plain_words, sca
 from grading.equivalence.compare import is_same_value
 from grading.extract import extract_short
 from pipeline.errors import UserError
-from pipeline.prompts import THINK_CLOSE, THINK_OPEN
+from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from pipeline.rows import EXACT, Row, is_conversation
 
 MARK = "####"  # precedes the gold, in GSM8K and its kin
@@ -380,9 +380,11 @@ def clean_gold(text: str) -> str:
     r"""A gold without broken escapes, the words around it, or a `\boxed{}`.
 
     Of a text it is what the last box holds, with the sign and the unit that belong to it, or the
-    first line behind `####`.
+    first line behind `####`, or what is between answer tags.
     """
     text = repair_escapes(text).strip()
+    if ANSWER_OPEN in text and ANSWER_CLOSE in text:
+        text = text.rpartition(ANSWER_OPEN)[2].partition(ANSWER_CLOSE)[0].strip()
     if "\\boxed" not in text:
         return behind_mark(text)
     while found := _BOXED.fullmatch(text):

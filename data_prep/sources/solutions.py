@@ -59,7 +59,11 @@ _ENDS_WITH_NUMBER = re.compile(
 _DELIMITERS = re.compile(
     r"^[\s&$*_]*(?:\\[(\[])?\s*|[\s$*_.!]*(?:(?:\\[)\]]|\\end\{\w+\*?\})[\s$*_.!]*)*$"
 )
-_NUMERIC = re.compile(r"(?:[\s\d.,/{}()-]|\\(?:[dt]?frac|sqrt|pi|,|!)(?![A-Za-z]))+")
+_NUMERIC = re.compile(r"-?(?:[\s\d.,/{}]|\\(?:[dt]?frac|sqrt|pi|,|!)(?![A-Za-z]))+")
+# Before the equals sign of "2x + 1 = 7", which is still to be solved; not of "2 x 3 = 6".
+_UNSOLVED = re.compile(
+    r"(?<![A-Za-z\\])[A-Za-z]\s*[-+*/^]|[-+*/^\d]\s*[A-Za-z](?![A-Za-z]|\s*[\d.$])|[a-z]_[a-z]"
+)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 
@@ -107,7 +111,7 @@ def find_statement(solution: str, golds: Sequence[str]) -> tuple[str, bool] | No
     else:
         return _read_numbers(sentences, golds)
     before, _, value = rest.rpartition("=")
-    if _ONE_OF_SEVERAL.search(before):
+    if _ONE_OF_SEVERAL.search(before) or _UNSOLVED.search(before.rpartition("=")[2]):
         return None
     said = _read_value(value, is_stated=rest is not sentence)
     return said and _compare(said, rest, sentence, golds)
@@ -162,7 +166,7 @@ def _compare(said: str, rest: str, sentence: str, golds: Sequence[str]) -> tuple
             return said, True
         if value is not None and wanted is not None:
             is_other = is_other or not _is_near(value, wanted)
-        else:
+        elif _NUMERIC.fullmatch(gold) or not _NUMERIC.fullmatch(said):
             is_other = is_other or _kinds(said) == _kinds(gold)
     return (said, False) if is_other else None
 
