@@ -94,6 +94,11 @@ _UNFILLED = re.compile(
     re.IGNORECASE,
 )
 _LAST_VALUE = re.compile(r".*(?:=|\b(?:is|are|equals?)\b)\s*([^=\s][^=]{0,80})$", re.DOTALL)
+# "She now has 7 pens.", the only number of a sentence.
+_ONLY_NUMBER = re.compile(
+    r"\D*\b(?:has|have|had|is|are|was|were|gets?|got|costs?|makes?|leaves?|gives?|takes?|needs?)\b"
+    r"\D{0,60}(?<![\w^{_])(\d[\d,]*(?:\.\d+)?)\D*\Z"
+)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?(?!\w)")
 _COUNTED = re.compile(r"(?=.*[A-Za-z]{2})(?:\s*[A-Za-z]\s*=)?[A-Za-z\s()\[\].,;:$/-]*", re.DOTALL)
 # "(legs)", "miles"; "2 xy" may be x times y.
@@ -167,10 +172,12 @@ def stated_facts(question: str) -> Iterator[str]:
     """The value that a text ends with which asks for nothing: "If x + 3 = 10, then x = 7."."""
     if _ASKS.search(question):
         return
-    sentence = _SENTENCE_END.split(question[-1000:].strip())[-1]
-    found = _LAST_VALUE.match(sentence.rstrip(" .!$\\])"))
-    if found and found[1].isascii() and not _BLANK.search(question):
-        yield found[1].strip(" $(\\[")
+    if _BLANK.search(question):
+        return
+    sentence = _SENTENCE_END.split(question[-1000:].strip())[-1].rstrip(" .!$\\])")
+    for pattern in (_LAST_VALUE, _ONLY_NUMBER):
+        if (found := pattern.match(sentence)) and found[1].isascii():
+            yield found[1].strip(" $(\\[")
 
 
 def find_damage(question: str) -> Drop | None:
