@@ -53,6 +53,7 @@ _CONCLUDES = re.compile(
     r"\W*(?:so|thus|hence|therefore|consequently|finally|altogether|overall|in (?:total|all))\b",
     re.IGNORECASE,
 )
+_UNFINISHED = re.compile(r"(?:\b(?:is|are|was|equals?|of|to)|[:=])\s*\Z")
 _ENDS_WITH_NUMBER = re.compile(
     rf"\b(?:is|are|was|equals?|gives|makes|leaves|get|has|have)\s*[$\\(\[*]*{_NUMBER.pattern}[\s$\\)\]*.!]*\Z"
 )
@@ -71,25 +72,37 @@ _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 def judge_solution(solution: str, golds: tuple[str, ...]) -> tuple[str, bool] | None:
     """The answer that a solution gives, and whether it is a gold; None where none can be read.
 
-    It is what a box holds or the mark `####` precedes, any of which may be the gold, else what the
-    end of the text states.
+    It is what a box holds, of which any may be the gold, or what the end of the text states, which
+    counts beside the mark `####`, too: `strip_ending` takes that away.
     """
-    said = find_boxes(solution)[-MAX_STATED:]
-    said += [behind_mark(solution)] if MARK in solution else []
-    said = [one for one in said if is_parseable(one)]
+    said = [one for one in find_boxes(solution)[-MAX_STATED:] if is_parseable(one)]
+    thought, marked = _at_mark(solution, golds)
+    is_completed = marked and _UNFINISHED.search(thought)  # "… is\n#### 5"
+    stated = None if said or is_completed else find_statement(thought, golds)
+    if stated and not stated[1]:
+        return stated
+    said += [marked] if marked else []
     if right := [one for one in said if any(is_same_value(one, gold) for gold in golds)]:
         return right[0], True
-    return (said[-1], False) if said else find_statement(solution, golds)
+    return (said[-1], False) if said else stated
+
+
+def _at_mark(solution: str, golds: Sequence[str]) -> tuple[str, str]:
+    """What stands before the mark `####`, and the value behind it; all and "" at a mere heading."""
+    thought, mark, rest = solution.rpartition(MARK)
+    line = _without_signature(behind_mark(solution)) if mark else ""
+    if not line or len(rest) > _LONGEST_SIGNATURE:
+        return solution, ""
+    is_gold = any(is_same_value(line, gold) for gold in golds)
+    return (thought, line) if is_gold or _read_value(line, is_stated=True) else (solution, "")
 
 
 def strip_ending(solution: str, golds: Sequence[str]) -> str:
     """A solution without calculator marks, the line that marks its gold, and signatures."""
     text = _without_signature(_CALCULATION.sub("", solution))
-    thought, _, rest = text.rpartition(MARK)
-    if thought.strip() and len(rest) <= _LONGEST_SIGNATURE:
-        line = _without_signature(behind_mark(text))
-        text = thought if any(is_same_value(line, gold) for gold in golds) else text
-    return _without_signature(text)
+    thought, marked = _at_mark(text, golds)
+    is_gold = marked and any(is_same_value(marked, gold) for gold in golds)
+    return _without_signature(thought) if is_gold and thought.strip() else text
 
 
 def find_statement(solution: str, golds: Sequence[str]) -> tuple[str, bool] | None:
