@@ -225,10 +225,10 @@ def lost_digits(row: Row, golds: Sequence[str]) -> bool:
     return not texts.isdisjoint(golds)
 
 
-def _large_floats(value: Any) -> Iterator[float]:
-    if isinstance(value, dict | list):
+def _large_floats(value: Any, depth: int = 5) -> Iterator[float]:
+    if isinstance(value, dict | list) and depth:
         for one in value.values() if isinstance(value, dict) else value:
-            yield from _large_floats(one)
+            yield from _large_floats(one, depth - 1)
     elif isinstance(value, float) and abs(value) >= EXACT:
         yield value
 

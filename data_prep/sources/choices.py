@@ -25,9 +25,9 @@ _POINTER = re.compile(
     re.IGNORECASE,
 )
 _IN_TEXT = [
-    re.compile(rf"(?:^|[\s,;(\['\"]+)([{labels}])\s?[).:](?!\d)\s?") for labels in ("A-Ha-h", "1-9")
+    re.compile(rf"(?:^|[\s,;(\['\"])([{labels}])\s?[).:](?!\d)\s?") for labels in ("A-Ha-h", "1-9")
 ]
-_BETWEEN = re.compile(r"\s*[;|\n]\s*|,\s+")
+_BETWEEN = re.compile(r"[;|\n]|,\s")
 _LABELS = ("abcdefgh", "012345678", "123456789")
 
 
@@ -61,15 +61,18 @@ def _is_value(gold: Any, options: Options) -> bool:
     return any(type(one) is type(gold) and one == gold for one in options.values())
 
 
-def find_options(row: dict[str, Any]) -> Iterator[Options]:
-    """The options of a row, two or more, wherever they are in it."""
+def find_options(row: dict[str, Any], depth: int = 3) -> Iterator[Options]:
+    """The options of a row, two or more, and those of its structs down to a depth."""
     columns: dict[str, Options] = {}
     for name, value in row.items():
         if found := _LABELLED.fullmatch(name):
             columns.setdefault(found[1], {})[found[2]] = value
         if isinstance(value, dict):
             yield from _of_lists(value)
-            yield from _if_labelled(value) if _NAME.search(name) else find_options(value)
+            if _NAME.search(name):
+                yield from _if_labelled(value)
+            elif depth:
+                yield from find_options(value, depth - 1)
         elif _NAME.search(name) and isinstance(value, str):
             yield from _of_text(value)
         elif _NAME.search(name) and isinstance(value, list):
@@ -92,9 +95,9 @@ def _of_text(text: str) -> Iterator[Options]:
         return
     for labels in _IN_TEXT:
         _, *found = labels.split(text)
-        texts = [part.strip(" ,;\n") for part in found[1::2]]
+        texts = [part.strip(" ,;(\n") for part in found[1::2]]
         yield from _if_labelled(dict(zip(found[::2], texts, strict=True)))
-    yield from _if_several([part for part in _BETWEEN.split(text.strip()) if part])
+    yield from _if_several([part.strip() for part in _BETWEEN.split(text) if part.strip()])
 
 
 def _if_several(values: list[Any]) -> Iterator[Options]:

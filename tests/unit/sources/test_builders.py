@@ -1,12 +1,14 @@
 """Rows of every data set, in the shapes that their copies have, become problems or named drops."""
 
+import contextlib
 import itertools
+import time
 from decimal import Decimal
 
 import pytest
 
 from data_prep.schema import Problem
-from data_prep.sources.base import Drop
+from data_prep.sources.base import Drop, lost_digits
 from data_prep.sources.registry import BUILDERS
 from pipeline.errors import UserError
 
@@ -321,6 +323,31 @@ def test_a_gold_that_names_an_option_of_the_row_is_multiple_choice(others, gold)
 def test_the_letter_of_an_option_that_the_question_shows_is_an_answer():
     row = {"p": "Which?\n(A) 10\n(B) 11", "a": "B", "choices": ["10", "11"]}
     assert build("generic", row).answers == ("B",)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [" x" * 50_000, "x" + " " * 100_000 + "x", "A. " * 50_000, "[" * 50_000, '["' * 50_000,
+     "; " * 50_000, "1 ) " * 50_000, "\n" * 100_000],
+)  # fmt: skip
+def test_hostile_options_and_golds_end(hostile):
+    start = time.process_time()
+    for row in (
+        {"a": "1", "options": hostile},
+        {"a": hostile},
+        {"a": "1", "choices": [hostile] * 2},
+    ):
+        with contextlib.suppress(Drop):
+            build("generic", {"p": "Find $x$."} | row)
+    assert time.process_time() - start < 4
+
+
+def test_options_in_a_row_nested_deeply():
+    row = {"p": "Find $x$.", "a": 2.0**70}
+    for _ in range(900):
+        row = {"p": "Find $x$.", "a": 2.0**70, "more": row}
+    golds = build("generic", row).answers
+    assert golds == ("1180591620717411300000",) and lost_digits(row, golds)
 
 
 DISAGREES = (SVAMP | {"Answer": 50.0}, "solution_disagrees")
