@@ -12,11 +12,14 @@ import contextlib
 import csv
 import glob
 import gzip
+import itertools
 import json
+import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,6 +38,7 @@ MAX_ROW = 1 << 24  # bytes; 64 k tokens of thought take 0.3 MB
 MAX_RATIO, STRETCH = 200, 1 << 28
 TOO_LONG = f"longer than {MAX_ROW >> 20} MiB; split or remove the row"
 _ROW_COST = 64  # bytes of an empty one in Python: run lengths pack millions of rows into nothing
+EXACT = 2.0**53  # below, a float holds every whole number
 _BLANK = re.compile(r"[ \t\n\r]*")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _BETWEEN_ROWS = re.compile(r"\s*(?:,\s*(?!\])|(?=\]))")
@@ -85,9 +89,9 @@ def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]
     """Yield `(where, row)` of a local file, with a `BadRow` for each row that cannot be read.
 
     Rows are streamed. JSON is objects line by line, or one list of them. CSV and TSV need a header,
-    and every value is text. These may be packed as `.gz`. Parquet, and the Arrow of `save_to_disk`,
-    are read too. A bare list of chat turns (the training files of ORZ) becomes
-    `{"conversations": row}`.
+    which shows their separator, and every value is text. These may be packed as `.gz`. Parquet, and
+    the Arrow of `save_to_disk`, are read too. A bare list of chat turns (the training files of ORZ)
+    becomes `{"conversations": row}`.
 
     Raises:
         UserError: a missing file, an unknown suffix, no data (a Git LFS pointer, a web page,
@@ -206,7 +210,18 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON; write null or a number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=refuse_repeated)
+def _read_float(text: str) -> float | int:
+    """A JSON number with a point or an exponent; a large whole one keeps all of its digits."""
+    value = float(text)
+    if abs(value) < EXACT or math.isinf(value):
+        return value
+    exact = Decimal(text)
+    return int(exact) if exact == exact.to_integral_value() else value
+
+
+_DECODER = json.JSONDecoder(
+    parse_float=_read_float, parse_constant=_refuse, object_pairs_hook=refuse_repeated
+)
 
 
 def is_conversation(row: Any) -> bool:
@@ -256,6 +271,9 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
         if not text.strip():
             continue
+        if text.strip() == "{":
+            fault = "one JSON object over several lines, not rows; write a list of its rows"
+            raise UserError(f"{where}: {fault}, or one row a line")
         try:
             row = _to_row(_DECODER.decode(text.rstrip()), text, where)
         except (ValueError, RecursionError) as error:
@@ -320,10 +338,18 @@ def _csv_lines(path: Path) -> Iterator[str]:
             yield line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
 
 
+def _find_delimiter(header: str, usual: str) -> str:
+    """What separates the names of a header: the usual sign, or where it has none, another one."""
+    bare = re.sub(r'"[^"]*"', "", header)
+    return max((usual, ";", "\t", ",", "|"), key=bare.count) if usual not in bare else usual
+
+
 def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     csv.field_size_limit(MAX_ROW)  # the module's own is 128 kB
-    delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
-    reader = csv.DictReader(_csv_lines(path), strict=True, delimiter=delimiter)
+    lines = _csv_lines(path)
+    header = next(lines, "")
+    delimiter = _find_delimiter(header, "\t" if ".tsv" in path.suffixes[-2:] else ",")
+    reader = csv.DictReader(itertools.chain([header], lines), strict=True, delimiter=delimiter)
     try:
         names = reader.fieldnames or []
     except csv.Error as error:

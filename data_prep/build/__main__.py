@@ -115,9 +115,8 @@ def build_set(
         mix(args, collector, outputs, report)
         order = collector.left()
         if not order:
-            rows, dropped = sum(report.rows_in_of), dict(sum(report.dropped_of, Counter()))
-            fault = f"no problem is left of {rows} rows, dropped {dropped}"
-            raise UserError(f"{key}: {fault}; change the sources or their bounds")
+            outputs.keep_logs()
+            raise report.nothing_left()
         if key in TRAINING:
             random.Random(f"{args.seed}-{key}").shuffle(order)
         started = time.perf_counter()
@@ -125,7 +124,7 @@ def build_set(
         for number in order:
             report.rows_out_of[collector.sources[number]] += 1
         report.seconds["write"] += time.perf_counter() - started
-    report.warn_of_losses()
+    report.warn()
     return report
 
 
@@ -168,7 +167,9 @@ def collect_source(
     for found in workers.check(job, rows, report.seconds):
         started = time.perf_counter()
         left_out = found if found.drop else collector.add(found, number)
-        if left_out:
+        if not left_out:
+            report.notes_of[number].update(found.notes)
+        else:
             outputs.drop(report, number, left_out)
             if left_out.drop.reason == "bad_row":
                 num_bad += 1

@@ -14,7 +14,7 @@ import functools
 import random
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,19 +22,25 @@ from data_prep.build.recipe import LANGUAGES, TRAINING, Source, shares_of
 from data_prep.decontamination.index import Match
 from data_prep.schema import Problem
 from data_prep.sources.base import (
-    MAX_STATED,
     Drop,
     is_option,
     is_sentinel,
     stated_answers,
     without_commands,
 )
-from data_prep.sources.generic import MARK
+from data_prep.sources.solutions import judge_solution
 from grading.boxes import find_boxes
 from grading.equivalence.compare import is_parseable, is_same_value, read
 from grading.equivalence.values import Scalar, Value, Words, variables
 from grading.own_grader import accepts
 
+# What a notice says of rows that stay.
+NOTES = {
+    "unchecked_solution": "whose solution states no answer that can be compared with the gold; "
+    "read some of them",
+    "lost_digits": "whose gold is a number of 2^53 or more in a column of floats, which lost its "
+    "last digits; store it as text",
+}
 CHOICE_SOURCES = ("arc", "gpqa")
 _IMAGE = re.compile(
     r"!\[[^\]\n]{0,300}\]\s*\("  # markdown; `n![` alone may be a factorial before a bracket
@@ -80,12 +86,30 @@ _ASKS = re.compile(
     r"|\u6c42(?!\u8bc1)|\u591a\u5c11|\u51e0|\u4ec0\u4e48",
     re.IGNORECASE,
 )
+# What a template was to fill: N_00, number0, [num1], {name}, temp_a.
+_SLOT = r"(?:num(?:ber)?|val(?:ue)?|name|var(?:iable)?|temp|slot|placeholder)"
+_UNFILLED = re.compile(
+    rf"(?<![A-Za-z\d\\])(?:{_SLOT}_?\d+|temp_[a-z]|[a-z]_0\d+)(?![A-Za-z\d])"
+    rf"|(?<![\w}}])[\[<{{]\s*{_SLOT}_?[a-z\d]?\s*[\]>}}]",
+    re.IGNORECASE,
+)
+_LAST_VALUE = re.compile(r".*(?:=|\b(?:is|are|equals?)\b)\s*([^=\s][^=]{0,80})$", re.DOTALL)
+# "She now has 7 pens.", the only number of a sentence.
+_ONLY_NUMBER = re.compile(
+    r"\D*\b(?:has|have|had|is|are|was|were|gets?|got|costs?|makes?|leaves?|gives?|takes?|needs?)\b"
+    r"\D{0,60}(?<![\w^{_])(\d[\d,]*(?:\.\d+)?)\D*\Z"
+)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?(?!\w)")
 _COUNTED = re.compile(r"(?=.*[A-Za-z]{2})(?:\s*[A-Za-z]\s*=)?[A-Za-z\s()\[\].,;:$/-]*", re.DOTALL)
 # "(legs)", "miles"; "2 xy" may be x times y.
 _PLAIN_WORD = re.compile(r"(?<=\s[(\[])[A-Za-z]{2,}|(?i:\b(?=[a-z]*[aeiou])[a-z]{3,})")
 _DATE = re.compile(r"\s*[A-Z][a-z]+ \d{1,2}\s*")  # October 30, Day 3
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_BLANK = re.compile(
+    r"_{2,}|\\_\s*\\_|\(\s*\)|\.{4,}|\\(?:underline|square|qquad)"
+)  # to be filled in
 _INTEGER = re.compile(r"-?[0-9]{1,15}")  # most golds; the grader reads all of them
+MIN_REPEATED = 14  # characters of a passage that stands twice at the beginning
 MIN_LETTERS = 40  # of Latin prose: below, nothing is known
 MIN_MARGIN = 10.0  # nats of log-probability over the best language that is allowed
 
@@ -111,6 +135,7 @@ class Checked:
         drop: why it is left out, or None; the fields after `match` are set only if it stays.
         text: the beginning of a row that is not a problem, for dropped.jsonl.
         match: the evaluation question that it repeats.
+        notes: what is to be told of a row that stays, names of `NOTES`.
         key: of the normalised question and the trace number, 16 bytes.
         signature: MinHash keys as bytes; empty where near duplicates are not looked for.
     """
@@ -120,6 +145,7 @@ class Checked:
     drop: Drop | None = None
     text: str = ""
     match: Match | None = None
+    notes: tuple[str, ...] = ()
     key: bytes = b""
     signature: bytes = b""
     band: str | None = None
@@ -136,9 +162,34 @@ def check_kind(problem: Problem) -> Drop | None:
             return Drop("multiple_choice", f"gold {problem.answers[0][:80]!r}")
         if shows_options(problem.question):
             return Drop("multiple_choice", "the question shows options")
-    for shown in stated_answers(problem.question):
+    for shown in (*stated_answers(problem.question), *stated_facts(problem.question)):
         if any(is_same_value(shown, answer) for answer in problem.answers):
             return Drop("shows_answer", shown)
+    return None
+
+
+def stated_facts(question: str) -> Iterator[str]:
+    """The value that a text ends with which asks for nothing: "If x + 3 = 10, then x = 7."."""
+    if _ASKS.search(question):
+        return
+    if _BLANK.search(question):
+        return
+    sentence = _SENTENCE_END.split(question[-1000:].strip())[-1].rstrip(" .!$\\])")
+    for pattern in (_LAST_VALUE, _ONLY_NUMBER):
+        if (found := pattern.match(sentence)) and found[1].isascii():
+            yield found[1].strip(" $(\\[")
+
+
+def find_damage(question: str) -> Drop | None:
+    """What makes a question unusable in any set: a blank that its template left, or text twice."""
+    text = _FIGURE.sub("", question)
+    if found := _UNFILLED.search(text):
+        return Drop("unfilled_template", found[0])
+    start = text[:MIN_REPEATED].casefold()
+    again = text.casefold().find(start, MIN_REPEATED) if len(start) == MIN_REPEATED else -1
+    first = text[:again].strip(" \n\t,.;:?!") if again > 0 else ""
+    if first and text[again:].casefold().startswith(first.casefold()):
+        return Drop("repeated_text", first[:80])
     return None
 
 
@@ -146,6 +197,8 @@ def check_problem(problem: Problem, source: Source, key: str) -> Drop | tuple[st
     """All checks but that of language, which costs more; the golds that can serve."""
     if not problem.question.strip():
         return Drop("empty_question")
+    if drop := find_damage(problem.question):
+        return drop
     if key == "sft" and not problem.solution.strip():
         return Drop("no_solution")
     answers = [answer for answer in problem.answers if not is_sentinel(answer)]
@@ -158,24 +211,10 @@ def check_problem(problem: Problem, source: Source, key: str) -> Drop | tuple[st
         return Drop("gold_not_parseable", answers[0][:80])
     if not has_wanted_level(problem.level, source):
         return Drop("level", f"{problem.level}")
-    if key == "sft" and (other := other_answer(problem.solution, readable)):
-        return Drop("solution_disagrees", f"{other[:80]!r}, gold {readable[0][:80]!r}")
+    said = judge_solution(problem.solution, tuple(readable)) if key == "sft" else None
+    if said and not said[1]:
+        return Drop("solution_disagrees", f"{said[0][:80]!r}, gold {readable[0][:80]!r}")
     return tuple(readable)
-
-
-def other_answer(solution: str, golds: Sequence[str]) -> str | None:
-    """The answer that a solution boxes or writes after "####", if it is none of the golds.
-
-    SFT would teach to think one answer and write another. None where it says no answer that can be
-    read, or one of its boxes is a gold.
-    """
-    said = find_boxes(solution)[-MAX_STATED:]
-    _, mark, tail = solution.rpartition(MARK)
-    said += [tail.strip().partition("\n")[0]] if mark else []
-    said = [one for one in said if is_parseable(one)]
-    if any(is_same_value(one, gold) for one in said for gold in golds):
-        return None
-    return said[-1] if said else None
 
 
 def check_for_own_grader(

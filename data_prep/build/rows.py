@@ -38,8 +38,9 @@ from data_prep.decontamination.index import EvalIndex
 from data_prep.decontamination.text import question_key, tokenise
 from data_prep.schema import Problem
 from data_prep.sources import synthetic
-from data_prep.sources.base import Drop
-from data_prep.sources.registry import BUILDERS, SPLITS
+from data_prep.sources.base import Drop, lost_digits
+from data_prep.sources.registry import BUILDERS, SOLUTIONS_OF_THEIR_GOLD, SPLITS
+from data_prep.sources.solutions import judge_solution, strip_ending
 from data_prep.sources.thoughts import read_thought
 from grading import own_grader
 from pipeline.errors import OutOfMemoryError, UserError
@@ -153,12 +154,15 @@ class Checker:
         self._lap("gold and kind")
         if isinstance(golds, Drop):
             return Checked(where, built, golds)
-        problem = replace(built, answers=golds)
+        problem, notes = replace(built, answers=golds), self._notes(job, row, built, golds)
         if job.key == "sft":
             try:
-                problem = replace(problem, solution=read_thought(problem.solution))
+                thought = strip_ending(read_thought(problem.solution), golds)
             except Drop as drop:
                 return Checked(where, problem, drop)
+            if not thought:
+                return Checked(where, problem, Drop("no_solution"))
+            problem = replace(problem, solution=thought)
         if is_training and job.args.languages:
             language = find_foreign(problem.question, tuple(job.args.languages))
             self._lap("language")
@@ -176,7 +180,21 @@ class Checker:
         if is_by_source(job.args.mix.get(job.key) or {}):
             band = job.source.name
         self._lap("signature")
-        return Checked(where, problem, key=key, signature=near, band=band)
+        return Checked(where, problem, notes=notes, key=key, signature=near, band=band)
+
+    def _notes(
+        self, job: Job, row: Row | BadRow | Problem, built: Problem, golds: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """What is to be told of a row, names of `NOTES`."""
+        if job.args.grader or not isinstance(row, dict):
+            return ()
+        is_unchecked = (
+            job.key == "sft"
+            and job.source.name not in SOLUTIONS_OF_THEIR_GOLD
+            and judge_solution(built.solution, golds) is None
+        )
+        notes = {"unchecked_solution": is_unchecked, "lost_digits": lost_digits(row, golds)}
+        return tuple(name for name, is_so in notes.items() if is_so)
 
     def _build(self, job: Job, position: int, where: str, row: Row | BadRow | Problem) -> Problem:
         """The problem of a row; raises `Drop`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from data_prep.build.filters import Checked
+from data_prep.build.filters import NOTES, Checked
 from data_prep.build.recipe import FILES, DataArguments, Source, find_files
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.text import question_hash
@@ -22,8 +22,40 @@ from pipeline.errors import UserError
 from pipeline.own_code import own_files
 
 DROPPED, CONTAMINATION = "dropped.jsonl", "contamination.jsonl"
+# What to do if a reason leaves no row; without an entry, choose another source.
+REMEDIES = {
+    reason: remedy
+    for reasons, remedy in (
+        (
+            "no_answer no_boxed_answer empty_box unbalanced_box",
+            "name the column of the answers, with `answer_key` if generic",
+        ),
+        ("gold_not_parseable sentinel_answer text_answer", "name a column of values, or `grader`"),
+        ("gold_refused", "correct the grader, or the column of the answers"),
+        ("no_solution", "name the column of the worked solutions in `solution_key`, or use `grpo`"),
+        ("no_correct_solution", "correct `solution_if`"),
+        ("solution_disagrees", "check the columns of the answers and the solutions"),
+        ("empty_question unfilled_template repeated_text", "check the column of the question"),
+        ("shows_answer", "check the column of the question, which holds the answer"),
+        ("unknown_template", "name a column with the bare question"),
+        ("multiple_choice", "name a column with the option's value, or choose another source"),
+        ("level unknown_difficulty", "change `min_level`, `max_level` or the column of the level"),
+        ("foreign_language", "change `languages`"),
+        ("in_eval_set", "choose rows that are in no evaluation set"),
+        ("conflicting_gold duplicate_question near_duplicate", "remove the copies of the question"),
+        ("not_in_mix not_sampled", "change `mix` or `sample`"),
+        (
+            "several_thoughts unclosed_thought mixed_markup unknown_markup text_before_thought"
+            " empty_thought no_answer_after_thought",
+            "name a column of solutions with one whole thought each",
+        ),
+        ("bad_row", "fix the rows"),
+    )
+    for reason in reasons.split()
+}
 NAMES = (*FILES.values(), DROPPED, CONTAMINATION)
 EXCERPT = 1000  # characters of a text in the two logs
+SHOWN = 150  # characters of a text in an error
 MARK = "build.partial"  # there while a build is under way, and after one was killed
 
 
@@ -49,11 +81,16 @@ class SetReport:
         self.rows_in_of = [0] * len(sources)
         self.rows_out_of = [0] * len(sources)
         self.dropped_of: list[Counter[str]] = [Counter() for _ in sources]
+        self.notes_of: list[Counter[str]] = [Counter() for _ in sources]
+        self.first_of: dict[str, str] = {}  # the first row of each reason, as text
         self.bands: dict[str, int] = {}
         self.seconds: Counter[str] = Counter()
 
-    def warn_of_losses(self) -> None:
-        """Say which sources lost over half of their rows to cleaning, and to what."""
+    def warn(self) -> None:
+        """Say what there is to tell of rows that stay, and which sources lost over half of them."""
+        for source, rows, notes in zip(self.sources, self.rows_in_of, self.notes_of, strict=True):
+            for name, number in notes.items():
+                notice(f"{self.key}: {source.name}: {number:,} of {rows:,} rows: {NOTES[name]}")
         chosen = ("not_sampled", "not_in_mix")  # the recipe's own wish
         counts = zip(self.sources, self.rows_in_of, self.dropped_of, strict=True)
         for source, num_rows, dropped in counts:
@@ -62,6 +99,15 @@ class SetReport:
                 what = f"{lost.total():,} of {num_rows:,} rows are left out: {counts_text(lost)}"
                 place = source.file or source.hub
                 notice(f"{self.key}: {source.name}: {place}: {what}; see {DROPPED}")
+
+    def nothing_left(self) -> UserError:
+        """The error of a file without problems: the commonest reason, a row of it, the remedy."""
+        dropped = sum(self.dropped_of, Counter())
+        reason = next(iter(dict(dropped.most_common(1))), "")
+        fault = f"no problem is left of {sum(self.rows_in_of):,} rows: {counts_text(dropped)}"
+        shown = f"; the first {reason}: {self.first_of[reason]}" if reason in self.first_of else ""
+        remedy = REMEDIES.get(reason, "choose another source")
+        return UserError(f"{self.key}: {fault}{shown}; {remedy}; all are in {DROPPED}")
 
     def summary(self) -> dict[str, Any]:
         """The manifest's entry of this file: its counts, and those of each source."""
@@ -129,6 +175,7 @@ class Outputs:
         self._folder = Path(folder)
         self._mark = self._folder / MARK
         self._open = contextlib.ExitStack()
+        self._log_files = self._open.enter_context(contextlib.ExitStack())
         self._logs: dict[str, IO[str]] = {}
         self._written = {DROPPED, CONTAMINATION}
 
@@ -136,7 +183,8 @@ class Outputs:
         self._mark.touch()
         self._remove()
         for name in (DROPPED, CONTAMINATION):
-            self._logs[name] = self._open.enter_context(manifest.open_whole(self._folder / name))
+            file = manifest.open_whole(self._folder / name)
+            self._logs[name] = self._log_files.enter_context(file)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
@@ -167,6 +215,8 @@ class Outputs:
             "question": (problem.question if problem else found.text)[:EXCERPT],
             "answers": [gold[:EXCERPT] for gold in problem.answers] if problem else [],
         }
+        shown = [" ".join(text.split())[:SHOWN] for text in (row["question"], drop.detail) if text]
+        report.first_of.setdefault(drop.reason, f"{found.where}: {': '.join(map(repr, shown))}")
         self._logs[DROPPED].write(json.dumps(row) + "\n")
         if match:
             pair = {key: row[key] for key in ("file", "where", "id", "question", "answers")} | {
@@ -180,6 +230,10 @@ class Outputs:
                 "kind": match.kind,
             }
             self._logs[CONTAMINATION].write(json.dumps(pair) + "\n")
+
+    def keep_logs(self) -> None:
+        """Put the two logs in place, whatever becomes of the build."""
+        self._log_files.close()
 
     def path(self, key: str) -> Path:
         """Where a data file is until the build has finished."""

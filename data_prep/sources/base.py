@@ -18,13 +18,15 @@ from typing import Any
 
 from data_prep.schema import Problem
 from data_prep.sources import templates
-from grading.boxes import find_boxes, last_boxed
+from data_prep.sources.choices import list_of_texts, names_option
+from grading.boxes import find_answers, find_boxes, last_boxed, plain_words, scan
 from grading.equivalence.compare import is_same_value
 from grading.extract import extract_short
 from pipeline.errors import UserError
-from pipeline.prompts import THINK_CLOSE, THINK_OPEN
-from pipeline.rows import Row, is_conversation
+from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
+from pipeline.rows import EXACT, Row, is_conversation
 
+MARK = "####"  # precedes the gold, in GSM8K and its kin
 Columns = tuple[str, ...]  # names, of which the first that a row has counts
 QUESTIONS = ("problem", "question", "Problem", "prompt", "instruction", "input")
 GOLDS = (
@@ -63,6 +65,7 @@ _BROKEN = re.compile(
     "|".join(f"{sign}(?=(?:{rests})(?![A-Za-z]))" for sign, (_, rests) in _COMMANDS.items())
 )
 
+_LABELLED = re.compile(r"[A-Za-z]+[\s:_-]*(\?|\d+(?:\.\d+)?)")  # Level 3
 # Where a text may state its answer ("Answer (in cm): 5", "the answer is 5", "#### 5"), what joins
 # the two, and where the statement ends. "If the answer is 0, write 0" states nothing.
 _STATEMENT = re.compile(
@@ -140,8 +143,12 @@ def build_row(
     values = get_bare_golds(row, golds, where) if keeps_golds else get_golds(row, golds, where)
     if not values:
         raise Drop("no_answer")
-    reply = find_reply(get_value(row, solutions), with_thought=True)
-    text = get_text(row, solutions, where, default="") if reply is None else reply
+    used = {*questions, *golds, *solutions}
+    others = {name: value for name, value in row.items() if name not in used}
+    option = "" if keeps_golds else names_option(question, values, get_value(row, golds), others)
+    if option:
+        raise Drop("multiple_choice", f"gold {option[:80]!r} is an option's, which the row lists")
+    text = get_solution(row, solutions, values, where)
     if not text:  # the question may be a chat with a reply
         text = find_reply(get_value(row, questions), with_thought=True) or ""
     solution = repair_escapes(text).strip()
@@ -196,14 +203,38 @@ def missing_column(row: Row, columns: Columns, where: str, remedy: str) -> UserE
 
 
 def to_text(value: Any, column: str, where: str, allows_numbers: bool = False) -> str:
-    """The text of one value; see `get_text`."""
-    if allows_numbers and type(value) in (int, float):
-        is_whole = isinstance(value, float) and value.is_integer()
-        # Not `int`, which has digits of 1e23 that nobody wrote; -0.0 + 0.0 is 0.0.
-        value = f"{Decimal(str(value + 0.0)):.0f}" if is_whole else str(value)
+    """The text of one value, its lines ended as on Unix; see `get_text`."""
+    if allows_numbers and type(value) in (int, float, Decimal):
+        value = _write_number(value)
     if not isinstance(value, str):
         raise UserError(f"{where}: {column}: {value!r:.80} is not text; fix the row")
-    return value
+    return value.replace("\r\n", "\n")
+
+
+def _write_number(value: int | float | Decimal) -> str:
+    """A number as people write it, a whole one without a point."""
+    if isinstance(value, Decimal):
+        text = f"{value:f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    # Not `int`, which has digits of 1e23 that nobody wrote; -0.0 + 0.0 is 0.0.
+    is_whole = isinstance(value, float) and value.is_integer()
+    return f"{Decimal(str(value + 0.0)):.0f}" if is_whole else str(value)
+
+
+def lost_digits(row: Row, golds: Sequence[str]) -> bool:
+    """Whether a gold came as a float too large to hold all of its digits."""
+    if all(len(gold) < 16 for gold in golds):  # 2^53 has 16 digits
+        return False
+    texts = {to_text(value, "", "", allows_numbers=True) for value in _large_floats(row)}
+    return not texts.isdisjoint(golds)
+
+
+def _large_floats(value: Any, depth: int = 5) -> Iterator[float]:
+    if isinstance(value, dict | list) and depth:
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _large_floats(one, depth - 1)
+    elif isinstance(value, float) and abs(value) >= EXACT:
+        yield value
 
 
 def get_question(row: Row, columns: Columns, where: str) -> str:
@@ -244,19 +275,26 @@ def _user_turn(turns: list) -> str | None:
             return None
     if len(users) != 1 or not isinstance(users[0], str):
         return None
-    return users[0]
+    return users[0].replace("\r\n", "\n")
 
 
 def stated_answers(text: str) -> Iterator[str]:
     """What a text may state as its answer: boxes, and what follows "the answer is", "Answer:"."""
     yield from find_boxes(text)[-MAX_STATED:]
+    for rest in statements(text):
+        rest = rest[:120].strip()
+        ends = [end.start() for end in _STATED_END.finditer(rest)][:MAX_STATED]
+        yield from dict.fromkeys(rest[:end].strip(" *_.") for end in [*ends, len(rest)])
+
+
+def statements(text: str) -> Iterator[str]:
+    """The text behind each of the last few "the answer is", "Answer:" that state something."""
     for found in deque(_STATEMENT.finditer(text), MAX_STATED):
         before = text[max(0, found.start() - 60) : found.start()]
         joint = _JOINT.match(text, found.end(), found.end() + 200)
-        if joint and not _SUPPOSED.search(before):
-            rest = text[joint.end() : joint.end() + 120].strip()
-            ends = [end.start() for end in _STATED_END.finditer(rest)][:MAX_STATED]
-            yield from dict.fromkeys(rest[:end].strip(" *_.") for end in [*ends, len(rest)])
+        is_cut = joint and re.fullmatch(r"\d\.\d", text[joint.end() - 2 : joint.end() + 1])
+        if joint and not is_cut and not _SUPPOSED.search(before):
+            yield text[joint.end() :]
 
 
 def find_reply(chat: Any, with_thought: bool = False) -> str | None:
@@ -273,10 +311,28 @@ def find_reply(chat: Any, with_thought: bool = False) -> str | None:
         return ""
     if not isinstance(text, str) or templates.is_prefill(text):
         return ""
+    text = text.replace("\r\n", "\n")
     thoughts = [last[name] for name in THOUGHTS if last.get(name) and isinstance(last[name], str)]
     if thoughts and with_thought:  # two markups, where the content has tags of its own
         return f"{THINK_OPEN}{thoughts[0]}{THINK_CLOSE}{text}"
     return text
+
+
+def get_solution(row: Row, columns: Columns, golds: Sequence[str], where: str) -> str:
+    """The worked solution of a row, "" without one: in a chat the reply.
+
+    Of several solutions it is the first that boxes a gold, else the first.
+    """
+    column, value = find_value(row, columns) or ("", None)
+    reply = find_reply(value, with_thought=True)
+    if reply is not None or value is None:
+        return reply or ""
+    several = list_of_texts(value) if isinstance(value, str) else value
+    if not isinstance(several, list):
+        return to_text(value, column, where)
+    texts = [to_text(one, column, where) for one in several if one]
+    right = [text for text in texts if right_reply(text, golds)]
+    return next(iter(right or texts), "")
 
 
 def get_golds(row: Row, columns: Columns, where: str) -> list[str]:
@@ -295,7 +351,7 @@ def get_golds(row: Row, columns: Columns, where: str) -> list[str]:
             value = extract_short(reply).prediction
     values = value if isinstance(value, list) else [value]
     texts = [to_text(one, column, where, allows_numbers=True) for one in values if one is not None]
-    golds = [clean_gold(text) for text in texts]
+    golds = [clean_gold(one) for text in texts for one in list_of_texts(text) or [text]]
     return list(dict.fromkeys(gold for gold in golds if gold))
 
 
@@ -308,7 +364,7 @@ def get_bare_golds(row: Row, columns: Columns, where: str) -> list[str]:
     values = value if isinstance(value, list) else [value]
     try:
         texts = [
-            one if isinstance(one, str) else json.dumps(one, allow_nan=False)
+            one if isinstance(one, str) else json.dumps(one, allow_nan=False, default=_plain)
             for one in values
             if one is not None
         ]
@@ -317,15 +373,47 @@ def get_bare_golds(row: Row, columns: Columns, where: str) -> list[str]:
     return list(dict.fromkeys(text for text in texts if text.strip()))
 
 
+def _plain(value: Any) -> str:
+    """The text of a decimal number, which JSON has not."""
+    if not isinstance(value, Decimal):
+        raise TypeError(f"{type(value).__name__} is not text, a number or a list of them")
+    return to_text(value, "", "", allows_numbers=True)
+
+
 def clean_gold(text: str) -> str:
-    r"""A gold without broken escapes, white space around it, or a `\boxed{}` around all of it."""
+    r"""A gold without broken escapes, the words around it, or a `\boxed{}`.
+
+    Of a text it is what the last box holds, with the sign and the unit that belong to it, or the
+    first line behind `####`, or what is between answer tags.
+    """
     text = repair_escapes(text).strip()
+    if ANSWER_OPEN in text and ANSWER_CLOSE in text:
+        text = text.rpartition(ANSWER_OPEN)[2].partition(ANSWER_CLOSE)[0].strip()
+    if "\\boxed" not in text:
+        return behind_mark(text)
     while found := _BOXED.fullmatch(text):
         boxes = find_boxes("\\boxed" + found[1])
         if len(boxes) != 1 or len(boxes[0]) + 2 != len(found[1]):
             break  # two boxes, one at either end
         text = boxes[0].strip()
-    return text
+    return _answer_of_last_box(text) or text
+
+
+def _answer_of_last_box(text: str) -> str | None:
+    """What the last box of a text says; None where it is a part of a formula or of a list."""
+    *others, last = scan(text) or [None]
+    if not last:
+        return None
+    start = others[-1].end if others else 0
+    if others and not plain_words(text[start : last.start]):
+        return None  # \boxed{1}, \boxed{2}
+    return next(iter(find_answers(text[start:])), "").strip()
+
+
+def behind_mark(text: str) -> str:
+    """The first line behind the last `####` of a text; a text without it as it is."""
+    _, mark, tail = text.rpartition(MARK)
+    return tail.strip().partition("\n")[0].strip() if mark else text
 
 
 def without_commands(text: str) -> str:
@@ -352,13 +440,22 @@ def is_sentinel(gold: str) -> bool:
 
 
 def get_number(row: Row, columns: Columns, where: str) -> int | float | None:
-    """The finite number in the first of `columns` that the row has, or None where it has none."""
+    """The finite number in the first of `columns` that the row has, or None where it has none.
+
+    Of "Level 3" it is 3, of "Level ?" None.
+    """
     column, found = find_value(row, columns) or ("", None)
     if found is None or found == "":
         return None
     value = found
-    with contextlib.suppress(ValueError):
-        value = float(found) if isinstance(found, str) else found
+    if isinstance(found, str):
+        labelled = _LABELLED.fullmatch(found.strip())
+        if labelled and labelled[1] == "?":
+            return None
+        with contextlib.suppress(ValueError):
+            value = float(labelled[1] if labelled else found)
+    if isinstance(value, Decimal):
+        value = float(value)
     if type(value) not in (int, float) or not math.isfinite(value):
         raise UserError(f"{where}: {column}: {found!r:.80} is not a number; fix the row")
     return value

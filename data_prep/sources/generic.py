@@ -4,11 +4,10 @@ r"""Any data set of questions and answers, by the names of its columns; and a te
 (docs/data.md). A prompt is text (bare, or already in a chat template) or a list of {role, content}
 or {from, value} with one user turn. The assistant's reply to it is the solution where there is no
 other, and `answer_key` may name the chat too. A gold is text, a number, or a list of them of which
-any may match. A `\boxed{}` around all of it is removed; in `… #### 18` the end is the gold.
+any may match. Of `So \boxed{18} kg.` and `… #### 18` the end is the gold.
 """
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from data_prep.schema import Problem
@@ -16,7 +15,6 @@ from data_prep.sources import base
 from data_prep.sources.templates import chat_turns
 from pipeline.errors import UserError
 
-MARK = "####"
 _COLUMN = re.compile(r"\{([^{}\s][^{}]*)\}")
 
 
@@ -58,14 +56,7 @@ def build_problem(
     columns = (prompt_key,), (answer_key,), (solution_key,) if solution_key else ()
     level = base.get_number(row, (level_key,), where) if level_key else None
     fields = {"level": level, "keeps_golds": keeps_golds}
-    built = base.build_row(row, problem_id, where, "generic", *columns, **fields)
-    if keeps_golds:
-        return built
-    tails = [base.clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers]
-    golds = tuple(dict.fromkeys(tail for tail in tails if tail))
-    if not golds:
-        raise base.Drop("no_answer")
-    return replace(built, answers=golds)
+    return base.build_row(row, problem_id, where, "generic", *columns, **fields)
 
 
 def choose_solution(row: dict[str, Any], key: str, verdicts: list[str], where: str) -> Any:

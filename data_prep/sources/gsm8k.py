@@ -8,11 +8,17 @@ import re
 from typing import Any
 
 from data_prep.schema import Problem
-from data_prep.sources.base import Drop, find_value, get_question, get_text
+from data_prep.sources.base import (
+    MARK,
+    Drop,
+    behind_mark,
+    find_value,
+    get_question,
+    get_text,
+)
 from data_prep.sources.equations import write_thought
 from pipeline.errors import UserError
 
-MARK = "####"
 _CALCULATION = re.compile(r"<<([^<>=]*)[^<>]*>>")
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 
@@ -36,7 +42,7 @@ def build_problem(
     if len(golds) != 1:
         fault = f"has {len(golds)} {MARK!r} instead of one; end it with '#### <number>'"
         raise UserError(f"{where}: answer: {row['answer'][-60:]!r} {fault}")
-    gold = golds[0].strip()
+    gold = behind_mark(MARK + golds[0])
     answer = gold.replace(",", "")
     if not _NUMBER.fullmatch(answer):
         raise UserError(f"{where}: answer: {gold!r} after {MARK!r} is not a number; fix it")

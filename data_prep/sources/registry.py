@@ -36,6 +36,9 @@ BUILDERS: dict[str, Callable[..., Problem]] = {
 # Of sets that come in one file too: the split that a row says it belongs to, or None.
 SPLITS: dict[str, Callable[[Row], str | None]] = {"svamp": word_problems.split_of_svamp}
 
+# Where the gold was read from the solution, or a stage has graded it.
+SOLUTIONS_OF_THEIR_GOLD = ("gsm8k", "traces")
+
 
 @functools.cache
 def known_options(name: str) -> dict[str, bool]:

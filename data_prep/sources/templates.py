@@ -42,7 +42,8 @@ _FOREIGN = re.compile(
     r"|\[/?INST\]|<</?SYS>>|\[/?SYSTEM_PROMPT\]"
     rf"|<[BE]OS[_ ]TOKEN>|\[\|(?:{_ROLE_NAMES}|endofturn)\|\]|(?<!\S)/no_?think(?!\S)"
     r"|\A\s*\[\s*\{\s*['\"](?:role|from|content|value)['\"]\s*:"
-    r"|(?:\A|(?<=\s))(?:assistant|### ?(?:response|assistant)):\Z",
+    r"|(?:\A|(?<=\s))(?:assistant|### ?(?:response|assistant)):\Z"
+    r"|(?<=\n)(?:### ?)?assistant:(?=\s)",
     re.IGNORECASE,
 )
 _INST = re.compile(r"\[INST\](.*?)(?:\[/INST\]|\Z)", re.DOTALL)

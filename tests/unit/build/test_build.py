@@ -1,8 +1,14 @@
 """The data build: counts that add up, determinism, decontamination, and clean failure."""
 
+import re
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from data_prep.build import __main__ as build
+from data_prep.build.write import REMEDIES
 from pipeline import manifest
 from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
@@ -247,6 +253,82 @@ def test_a_set_with_nothing_left_is_an_error(tmp_path, recipe):
     recipe["sft"] = [{"name": "gsm8k", "file": "test.jsonl"}]
     with pytest.raises(UserError, match=r"sft: no problem is left of 5 rows.*in_eval_set"):
         run(tmp_path, recipe)
+
+
+GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "key", "extra", "reason", "remedy"),
+    [
+        ([{"q": "How many?", "a": ""}] * 3, "grpo", {}, "no_answer", "answer_key"),
+        ([{"q": "How many?", "a": "proof"}] * 3, "grpo", {}, "sentinel_answer", "values"),
+        ([{"q": "How many?", "a": "3"}] * 3, "sft", {}, "no_solution", "solution_key"),
+        ([{"q": "How many?", "a": "3", "l": 1}] * 3, "grpo",
+         {"level_key": "l", "min_level": 2}, "level", "min_level"),
+        ([{"q": f"Which of {n}?", "choices": ["a", "b"], "a": 1} for n in range(3)]
+         + [{"q": "How many?", "a": ""}], "test", {}, "multiple_choice", "another source"),
+        ([{"q": "How many?", "a": "3"}, {"q": "How many?", "a": "4"}], "grpo", {},
+         "conflicting_gold", "copies"),
+    ],
+)  # fmt: skip
+def test_where_no_row_is_left_the_log_stays_and_the_commonest_reason_is_shown(
+    tmp_path, rows, key, extra, reason, remedy
+):
+    path = tmp_path / "a.jsonl"
+    write_rows(path, rows)
+    with pytest.raises(UserError) as error:
+        run(tmp_path, {key: [GENERIC | extra]})
+    text = str(error.value)
+    assert "\n" not in text and remedy in text and f"{path}:" in text
+    folder = tmp_path / "run/data"
+    logged = read_rows(folder / "dropped.jsonl")
+    assert len(logged) == len(rows) and logged[0]["reason"] == reason
+    assert manifest.read(folder) is None and not list(folder.glob("*.partial.partial"))
+    # The next build is not refused for it.
+    write_rows(path, [{"q": "What is 1 plus 1?", "a": "2", "s": "1+1=2", "l": 2}])
+    assert run(tmp_path, {key: [GENERIC | extra | {"solution_key": "s"}]})[1]["rows_out"] == 1
+    assert read_rows(folder / "dropped.jsonl") == []
+
+
+def test_a_failed_build_leaves_the_files_of_the_one_before(tmp_path):
+    write_rows(tmp_path / "a.jsonl", [{"q": "What is 1 plus 1?", "a": "2"}])
+    folder, made = run(tmp_path, {"grpo": [GENERIC]})
+    before = (folder / "grpo_train.jsonl").read_bytes()
+    write_rows(tmp_path / "a.jsonl", [{"q": "What is 1 plus 1?", "a": ""}])
+    with pytest.raises(UserError, match="no_answer"):
+        run(tmp_path, {"grpo": [GENERIC]})
+    assert (folder / "grpo_train.jsonl").read_bytes() == before and manifest.read(folder) == made
+    assert [row["reason"] for row in read_rows(folder / "dropped.jsonl")] == ["no_answer"]
+
+
+def test_every_reason_has_a_remedy_unless_another_source_is_it():
+    folder = Path(build.__file__).parents[1]
+    places = [*folder.glob("build/*.py"), *folder.glob("sources/*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in places)
+    reasons = set(re.findall(r'Drop\(\s*"([a-z_]+)"', text))
+    assert {"no_answer", "unfilled_template", "gold_refused", "empty_thought"} < reasons
+    assert reasons - REMEDIES.keys() == {"image", "proof", "not_math", "invalid_problem"}
+
+
+def test_golds_that_lost_digits_and_solutions_that_cannot_be_checked_are_counted(tmp_path, capsys):
+    def notices(key, name, **changes):
+        run(tmp_path, {key: [GENERIC | {"file": name} | changes]})
+        err = capsys.readouterr().err
+        return [line.partition(" rows: ")[0] for line in err.splitlines() if "generic: " in line]
+
+    rows = [{"q": f"{n} twos?", "a": 2.0**n, "s": f"It is 1 * 2 = {2**n}."} for n in (2, 60, 70)]
+    rows.append({"q": "How many?", "a": 3.0, "s": "There are three."})
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert notices("grpo", "a.parquet") == ["notice: grpo: generic: 2 of 4"]
+    assert notices("sft", "a.parquet", solution_key="s") == ["notice: sft: generic: 1 of 4"]
+    rows = [{"q": f"{n} twos?", "a": 2**n} for n in (2, 60, 70)]
+    write_rows(tmp_path / "a.jsonl", rows)
+    (tmp_path / "b.jsonl").write_text((tmp_path / "a.jsonl").read_text().replace("}", ".0}"))
+    for name in ("a.jsonl", "b.jsonl"):  # which has all digits
+        assert notices("grpo", name) == []
+        made = read_rows(tmp_path / "run/data/grpo_train.jsonl")
+        assert {row["answers"][0] for row in made} == {str(row["a"]) for row in rows}
 
 
 def test_files_that_no_build_wrote_are_not_touched(tmp_path, recipe):

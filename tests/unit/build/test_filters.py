@@ -14,6 +14,7 @@ from data_prep.build.filters import (
     check_problem,
     choose_mix,
     find_band,
+    find_damage,
     find_foreign,
     holds_several_answers,
     is_readable,
@@ -161,11 +162,60 @@ def test_kinds(kind, text):
 
 
 @pytest.mark.parametrize(
+    ("question", "gold", "is_dropped"),
+    [
+        ("If x + 3 = 10, then x = 7.", "7", True),
+        ("If $x + 3 = 10$, then $x = 7$", "7", True),
+        ("The sum of 3 and 4 is 7.", "7", True),
+        ("Ann has 3 pens. Ben has 4. Together the number of pens equals 7.", "7", True),
+        ("If x + 3 = 10, then x is 7.", "7", True),
+        ("Ann has 3 pens and buys 4 more. She now has 7 pens.", "7", True),
+        ("There are 3 cats and 4 dogs. So there are 7 animals in all", "7", True),
+        ("Ann has 3 pens and buys 4 more. She now has 7 pens. How many has she?", "7", False),
+        ("Convert the number of 7 pens.", "7", False),
+        ("If x + 3 = 10, then x = 6.", "7", False),
+        ("If x + 3 = 10, then what is x, when y = 7?", "7", False),
+        ("Solve the equation: x = 7.", "7", False),
+        ("Simplify $a = 7$.", "7", False),
+        (r"If $x + 3 = 10$ and $y = 7$, then $x =$ $\qquad$.", "7", False),
+        ("If x + 3 = 10, then x = ____ and y = 7", "7", False),
+        ("Write the sum of 3 and 4, where 3 = 7.", "8", False),
+    ],
+)
+def test_a_question_that_states_its_answer_as_a_fact(question, gold, is_dropped):
+    found = check_problem(Problem("a", "math", question, (gold,)), Source("math"), "grpo")
+    assert (getattr(found, "reason", None) == "shows_answer") is is_dropped
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        *[(f"There are {slot} birds. How many wings?", "unfilled_template")
+          for slot in ("N_00", "n_01", "[num1]", "[NUM]", "number0", "NUM_1", "__num2__", "{name}",
+                       "{{name1}}", "<number>", "value3", "temp_a", "${num1}")],
+        ("Ann has 3 pens. Ann has 3 pens. How many has she?", "repeated_text"),
+        ("If Ann has 3 pens and 4 more, if Ann has 3 pens and 4 more, how many?", "repeated_text"),
+        *[(text, None) for text in (
+            "The number 0 is even. Is number 10?", "Let $N_0 = 5$ and $a_{01}$. Find $a_1$.",
+            r"Evaluate $\log_{10} x$, $\log_28$ and $x_10$.", "[asy] pair number0; [/asy] Area?",
+            "See [list] and <details>. Find $\\frac {m}{n}$.", "Find $x$ if $x = x$.",
+            "Ann has 3 pens. Ann has 3 books. How many has she?", "Is 5 prime? Is 5 prime in $Z$?",
+            "[P](https://example.org/File:Problem_02) Find it.")],
+    ],
+)  # fmt: skip
+def test_what_a_template_left_is_dropped_by_name_in_every_set(question, reason):
+    for key in ("grpo", "test"):
+        found = check_problem(Problem("a", "math", question, ("7",)), Source("math"), key)
+        assert getattr(found, "reason", None) == reason
+
+
+@pytest.mark.parametrize(
     "hostile",
     ["(A) x (B) x " * 20_000, "\nA: x\nB: x" * 20_000, "![" * 50_000, r"\text{" * 30_000,
      "http://" * 20_000, "[asy]" * 30_000, "prove " * 30_000, "A." * 50_000, "\n" * 100_000,
      "prove" + " " * 50_000 + "x", r"\[ x " * 40_000, r"\( x " * 40_000, "$ x $$ " * 30_000,
-     r"\begin{a} " * 30_000, r"\boxed{" * 30_000, "answer: " * 30_000,
+     r"\begin{a} " * 30_000, r"\boxed{" * 30_000, "answer: " * 30_000, "<<" * 30_000,
+     "~a " * 30_000, "= 1 " * 30_000, "-" * 100_000, "number" * 20_000, "the answer is " * 10_000,
      "".join(rf"\end{{a{n}}}" for n in range(20_000))
      + "".join(rf"\begin{{a{n}}}" for n in range(20_000))],
 )  # fmt: skip
@@ -173,6 +223,7 @@ def test_hostile_questions_end(hostile):
     start = time.process_time()
     for ask in ASKS:
         assert ask(hostile) in (True, False)
+    find_damage(hostile)
     assert find_foreign(f"How many? {hostile}", ("en", "fr")) in (None, *LANGUAGES)
     for problem in (Problem("a", "math", hostile, ("1",), "x"),
                     Problem("a", "math", "How many?", ("1",), hostile),
@@ -217,6 +268,36 @@ def test_the_grader_reads_every_integer(gold):
         (r"\boxed{}", None),
         (r"3 + 5 = 8, so \boxed{8}", "8"),
         ("3 + 5 = 8\n#### 8\nas asked", "8"),
+        ("We add. 3+5=8. So the answer is 8.", "8"),
+        ("We add. 3+5=8. So the answer is 8.\n#### 7", "8"),
+        ("We add.\n\nAnswer: 8", "8"),
+        ("Therefore, the answer is $8$ apples.", "8"),
+        ("She adds 3 + 5 = $8", "8"),
+        ("First 3 + 0 = 3.\nThen 3 + <<3+5=8>>5 = 8 apples in all.\n~user 7", "8"),
+        (r"Hence $x = \frac{15}{2}$.", r"\frac{15}{2}"),
+        ("<think>\n3 + 5 = 8\n</think>\nThe answer is 8.", "8"),
+        ("<answer>8</answer>", "8"),
+        ("3 + 5 = 8\n\nSo she has 8 apples.", "8"),
+        ("Adding both, the number of apples is 8.", "8"),
+        (r"\begin{align*}3 + 5 &= 8.\end{align*}", "8"),
+        ("We add: 3 + 5 = 8.\n\nShe has 8 apples.", "8"),
+        ("We add: 3 + 5 = 8.\n\nShe has 9 pens.", None),
+        ("First there are 8. So the number of apples in 8 boxes is\n#### 7", None),
+        ("First 3 + 5 = 8.\n#### Step 2: conclude\nSo there are 7 apples.", None),
+        ("So there are 7 apples.", None),
+        ("2x + 1 = 15", None),
+        ("x = 8 - 3 / 2", None),
+        ("She needs 4 x 2 = 8 of them.", "8"),
+        ("So 8 of the 7 are gone.", None),
+        ("We add. 3+4=7. So the answer is 7.", None),
+        ("It takes 14 / 2 = 7 hours to earn 14.", None),
+        ("We have 21 / 3 = 7 groups, so 21 is shared.", None),
+        ("She pays 3 + 4 = $7.00 for them.", None),
+        ("It is 700 / 100 = 700%.", None),
+        ("About 20 / 3 = 6.67 buses.", None),
+        ("So there are 7. (Note that 3 * 4 = 12.)", None),
+        ("We take $a = 3$ and $b = 4$ and add them up to seven.", None),
+        (r"The set of roots is $x = 3, y = 4$.", None),
     ],
 )
 def test_a_solution_with_another_answer_than_its_gold_is_no_lesson(solution, says):

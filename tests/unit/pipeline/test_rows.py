@@ -52,6 +52,17 @@ def pack(data):
         ("a.csv.gz", pack(b"a,b\n1,2\n"), [":2"], [{"a": "1", "b": "2"}]),
         ("a.tsv", b'a\tb\n1,0\t"x\ty"\n', [":2"], [{"a": "1,0", "b": "x\ty"}]),
         ("a.tsv.gz", pack(b"a\tb\n1\t2\n"), [":2"], [{"a": "1", "b": "2"}]),
+        ("a.csv", b"a;b\n3,5;x\n", [":2"], [{"a": "3,5", "b": "x"}]),  # of a German spreadsheet
+        ("a.csv", b'"a,1";b\n2;"x;\ny"\n', [":3"], [{"a,1": "2", "b": "x;\ny"}]),
+        ("a.csv", b"a\tb|c\td\n1\t2\t3\n", [":2"], [{"a": "1", "b|c": "2", "d": "3"}]),
+        ("a.tsv", b"a,b\n1,2\n", [":2"], [{"a": "1", "b": "2"}]),
+        ("a.csv", b"a;b,c\n1,2\n", [":2"], [{"a;b": "1", "c": "2"}]),
+        *[(name, text.replace(b"N", number), places, [{"a": value}])
+          for name, text, places in (("a.jsonl", b'{"a": N}', [":1"]),
+                                     ("a.json", b'[{"a": N}]', [": row 1"]))
+          for number, value in (
+              (b"12345678901234567891.0", 12345678901234567891), (b"9007199254740993.0", 2**53 + 1),
+              (b"1e23", 10**23), (b"-1.5e300", -15 * 10**299), (b"2.5", 2.5))],
         *[(name, b"", [], []) for name in ("a.csv", "a.jsonl", "a.json")],
         ("a.csv", b"a,b\n", [], []),
         ("a.jsonl.gz", pack(b""), [], []),
@@ -203,6 +214,7 @@ def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, conte
         ("a.jsonl", '{"a": 1}\n'.encode("utf-16"), 0, "", "UTF-16"),
         ("a.jsonl", '{"a": 1, "b": 2}\n'.encode("utf-16-le"), 0, "", "UTF-16"),
         ("a.csv", "a,b\n".encode("utf-32"), 0, "", "UTF-32 text"),
+        ("a.json", b'{\n "1": {"a": 1},\n "2": {"a": 2}\n}\n', 0, ":1", "one JSON object"),
         ("a.csv", b"a,a\n1,2\n", 0, ":1", "two columns have one name"),
         ("a.csv", b'"a"b,c\n1,2\n', 0, ":1", "malformed CSV"),
         ("a.txt", b"a,b", 0, "", "unknown format"),

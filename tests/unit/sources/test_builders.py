@@ -1,11 +1,14 @@
 """Rows of every data set, in the shapes that their copies have, become problems or named drops."""
 
+import contextlib
 import itertools
+import time
+from decimal import Decimal
 
 import pytest
 
 from data_prep.schema import Problem
-from data_prep.sources.base import Drop
+from data_prep.sources.base import Drop, lost_digits
 from data_prep.sources.registry import BUILDERS
 from pipeline.errors import UserError
 
@@ -110,6 +113,7 @@ ALGEBRA = {"id": "math-train-algebra-12", "subject": "Algebra"}
 WORKED = {"solution": MATH["solution"], **HALF}
 SO = {"solution": r"So \boxed{5}."}
 DEEP = {"level": 5.5, "subject": "Group Theory", **HALF}
+SO_BARE = {"solution": "So."}
 ROWS = [
     # (source, row, options, fields that are not those of most rows)
     ("gsm8k", {"question": " How many? ", "answer": "48/2 = <<48/2=24>>24 clips\n#### 1,024"}, {},
@@ -175,6 +179,39 @@ ROWS = [
     ("generic", {"p": USER, "a": ["5", "$5$"]}, {}, {"answers": ("5", "$5$")}),
     ("generic", {"p": "Find $x$.", "a": "It is\n#### 5", "s": "So.", "l": "3"},
      {"solution_key": "s", "level_key": "l"}, {"solution": "So.", "level": 3.0}),
+    ("generic", {"p": "Find $x$.", "a": r"The mass left is \boxed{2} kg."}, {},
+     {"answers": (r"2 \text{ kg}",)}),
+    ("generic", {"p": "Find $x$.", "a": "So.\n#### 5\nI hope it is correct."}, {}, {}),
+    ("gsm8k", {"question": "Find $x$.", "answer": "So.\n#### 5\nI hope so."}, {}, SO_BARE),
+    *[("generic", {"p": "Find $x$.", "a": gold}, {}, {"answers": ("5", "5.0")})
+      for gold in ('["5", "5.0"]', "['5', '5.0']", '[ "5",\n"5.0" ]', ['["5"]', "5.0"])],
+    ("dapo", verl("Find $x$.", '["5"]'), {}, {}),
+    *[("generic", {"p": "Find $x$.", "a": gold}, {}, {"answers": (gold,)})
+      for gold in ("[0, 1]", "[5]", "['1' '2']", "[[1, 0], [0, 1]]")],  # mathematics, numpy
+    *[("generic", {"p": "Find $x$.", "a": gold}, {}, {"answers": (text,)}) for gold, text in (
+        (Decimal("2.50"), "2.5"), (Decimal("1" * 35 + ".50"), "1" * 35 + ".5"),
+        (Decimal("1E+3"), "1000"),
+        (12345678901234567891, "12345678901234567891"), (1e23, "1" + "0" * 23), (2.5, "2.5"))],
+    ("generic", {"p": "Find $x$.", "a": Decimal("5.00")}, {}, {}),
+    *[("generic", {"p": "Find $x$.", "a": "5", "l": level}, {"level_key": "l"}, {"level": number})
+      for level, number in (("Level 3", 3.0), ("level: 2.5", 2.5),
+                            (Decimal("3"), 3.0))],
+    ("generic", {"p": "Find $x$.", "a": "5", "l": "Level ?"}, {"level_key": "l"}, {}),
+    ("generic", {"p": "Find\r\n$x$.", "a": "\r\n5\r\n", "s": "So.\r\n5"}, {"solution_key": "s"},
+     {"question": "Find\n$x$.", "solution": "So.\n5"}),
+    ("generic", {"p": chat("Find\r\n$x$."), "a": "5"}, {}, {"question": "Find\n$x$."}),
+    *[("generic", {"p": "Find $x$.", "a": "5", "s": several}, {"solution_key": "s"}, SO)
+      for several in ([SO["solution"], "No."], [r"\boxed{4}", SO["solution"]],
+                      [None, "", SO["solution"]], '["So \\\\boxed{5}."]')],
+    ("generic", {"p": "Find $x$.", "a": "5", "s": []}, {"solution_key": "s"}, {}),
+    ("generic", {"p": [*chat("Find $x$."), PREFILL], "a": "5"}, {}, {}),
+    # Beside options that are no options of this gold:
+    *[("generic", {"p": "Find $x$.", "a": "5"} | others, {}, {}) for others in (
+        {"choices": ["3", "4"]}, {"options": None}, {"choices": ["5"]}, {"tags": list("abcdefg")},
+        {"numbers": list(range(9))}, {"r1_solution_1": "a", "r1_solution_2": "b"},
+        {"generations": ["x"] * 9}, {"options": {"n": 9}}, {"choices": ["3", "4", "5", "6", "7"]},
+        {"options": dict(zip("ABCDE", "56789", strict=True))},
+        {"choices": [{"message": {"content": "5"}}] * 9}, {"level_1": 1, "level_2": 2})],
     ("generic", {"r": {"q": "Find $x$.", "g": {"t": "5"}}},
      {"prompt_key": "r.q", "answer_key": "r.g.t"}, {}),
     ("traces", TRACE | {"answers": ["5", "5.0"], "level": 2, "subject": "Algebra"}, {},
@@ -237,6 +274,82 @@ DROPS = [
 ]  # fmt: skip
 
 
+TEN = ["10", "11", "12", "9"]
+OPTIONS = [
+    *[({"choices": TEN}, gold) for gold in (1, "1", 4, "B", "b", "(b)", 0, 1.0)],
+    ({"options": TEN}, "1"),
+    ({"options": [10, 11, 12, 9]}, "1"),
+    ({"options": "['10', '11', '12', '9']"}, "1"),
+    ({"options": "a ) 10 , b ) 11 , c ) 12 , d ) 9"}, "b"),
+    ({"choices": ["A) 10", "B) 11", "C) 12"]}, "B"),
+    ({"choices": {"text": TEN, "label": list("ABCD")}}, "B"),
+    ({"choices": {"text": TEN, "label": list("1234")}}, "2"),
+    ({"candidates": dict(zip("ABCD", TEN, strict=True))}, "b"),
+    (dict(zip("ABCD", TEN, strict=True)), "B"),
+    (dict(zip("ABCD", TEN, strict=True)), 1),
+    ({f"option_{label}": text for label, text in zip("abcd", TEN, strict=True)}, "option_b"),
+    ({f"op{label}": text for label, text in zip("abcd", TEN, strict=True)}, 1),
+    ({f"option{number}": text for number, text in enumerate(TEN, 1)}, "2"),
+    ({"extra_info": {"choices": TEN}}, 1),
+    ({"choices": ["1", "2", "3"]}, 2),  # an index is a number, the options are texts
+    ({"options": {"A": "10", "B": "11", "C": "12"}}, "B"),
+    *[({"opts": TEN}, gold) for gold in ("Option B", "option_2", "2)", "#2", "B.")],
+    *[
+        ({"choices": text}, 1)
+        for text in (
+            '["10", "11", "12"]',
+            "10; 11; 12",
+            "10, 11, 12",
+            "(A) 10 (B) 11 (C) 12",
+            "A. 10\nB. 11\nC. 12",
+        )
+    ],
+    ({"options": [{"label": "A", "text": "10"}, {"label": "B", "text": "11"}]}, "B"),
+    ({f"answer{label}": text for label, text in zip("ABCD", TEN, strict=True)}, "B"),
+]
+
+
+@pytest.mark.parametrize(("others", "gold"), OPTIONS)
+def test_a_gold_that_names_an_option_of_the_row_is_multiple_choice(others, gold):
+    question = "Which of these is the sum of 5 and 6?"
+    with pytest.raises(Drop) as caught:
+        build("generic", {"p": question, "a": gold} | others)
+    assert caught.value.reason == "multiple_choice"
+    with pytest.raises(Drop) as caught:
+        build("dapo", {"prompt": question, "label": gold} | others)
+    assert caught.value.reason == "multiple_choice"
+
+
+def test_the_letter_of_an_option_that_the_question_shows_is_an_answer():
+    row = {"p": "Which?\n(A) 10\n(B) 11", "a": "B", "choices": ["10", "11"]}
+    assert build("generic", row).answers == ("B",)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [" x" * 50_000, "x" + " " * 100_000 + "x", "A. " * 50_000, "[" * 50_000, '["' * 50_000,
+     "; " * 50_000, "1 ) " * 50_000, "\n" * 100_000],
+)  # fmt: skip
+def test_hostile_options_and_golds_end(hostile):
+    start = time.process_time()
+    for row in (
+        {"a": "1", "options": hostile},
+        {"a": hostile},
+        {"a": "1", "choices": [hostile] * 2},
+    ):
+        with contextlib.suppress(Drop):
+            build("generic", {"p": "Find $x$."} | row)
+    assert time.process_time() - start < 4
+
+
+def test_options_in_a_row_nested_deeply():
+    row = {"p": "Find $x$.", "a": 2.0**70}
+    for _ in range(900):
+        row = {"p": "Find $x$.", "a": 2.0**70, "more": row}
+    golds = build("generic", row).answers
+    assert golds == ("1180591620717411300000",) and lost_digits(row, golds)
+
+
 DISAGREES = (SVAMP | {"Answer": 50.0}, "solution_disagrees")
 
 
@@ -291,6 +404,7 @@ FAULTS = [
     ("generic", {"p": "q", "a": "5"}, {"apply_chat_template": True},
      "p: 'q' is not a list of messages; set apply_chat_template to false"),
     ("generic", {"p": "q", "a": {"v": 5}}, {}, "a: .* is not text"),
+    ("generic", {"p": "q", "a": "5", "l": "hard"}, {"level_key": "l"}, "l: 'hard' is not a number"),
     ("traces", TRACE | {"trace": -1}, {}, "trace: -1 is not"),
     ("math", {"answer": "5"}, {}, "missing column 'problem' or 'question' or 'prompt', found 'a"),
     ("math", {"problem": "x"}, {}, "missing column 'answer' or 'final_answer'"),

@@ -3,6 +3,7 @@
 import pytest
 
 from data_prep.sources.base import Drop, find_reply
+from data_prep.sources.solutions import strip_ending
 from data_prep.sources.thoughts import read_thought
 from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
@@ -98,6 +99,45 @@ def test_sft_leaves_out_what_is_malformed_and_grpo_does_not(tmp_path):
     ]
     assert made["dropped"] == {"unclosed_thought": 1, "mixed_markup": 1}
     assert len(read_rows(folder / "grpo_train.jsonl")) == 4
+
+
+SIGNATURES = [
+    "\n~user_7", "\n~ A User (minor editing)", " ~user7", "\n~first\n ~second", "\n-user",
+    "\n- user", "\n-Solution by a user", "\n-- A User", "\n\u2014 A User", "\n-- \nA User\nschool",
+    "\n~[user](https://example.org/wiki/User:User)", "\n\n~user~\n",
+]  # fmt: skip
+KEPT = [
+    "\n- all of them", "\n- so it is eight", "\n-8", "\nabout ~8", "\n$a ~b$", "\n\\text{~feet}",
+    "\n- $x$", "\ncout << x << y >> z", "\n#### Step 2\nIt is 8.", "\n#### 9", "\nIt is 8 -- so.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["", *SIGNATURES])
+def test_what_is_no_thought_goes_from_the_end_of_a_solution(end):
+    golds = ("8",)
+    assert strip_ending(f"So it is 8.{end}", golds) == "So it is 8."
+    marked = f"4 * 2 = <<4*2=8>>8 legs\n#### 8{end}"
+    assert strip_ending(marked, golds) == "4 * 2 = 8 legs"
+    assert strip_ending(f"{marked}\nThank you for reading.", golds) == "4 * 2 = 8 legs"
+
+
+@pytest.mark.parametrize("end", KEPT)
+def test_what_may_be_a_thought_stays(end):
+    assert strip_ending(f"So it is 8.{end}", ("8",)) == f"So it is 8.{end}"
+
+
+def test_a_generic_source_has_bare_thoughts(tmp_path):
+    text = "A dog has 4 legs.\nSo 4 * 2 = <<4*2=8>>8 legs.\n#### 8\n~a user"
+    rows = [
+        {"q": "How many legs have 2 dogs?", "a": text},
+        {"q": "What is 1 plus 1?", "a": "#### 2"},
+    ]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    source = {"name": "generic", "file": "rows.jsonl", "prompt_key": "q", "answer_key": "a"}
+    folder, _ = run(tmp_path, {"sft": [source | {"solution_key": "a"}]})
+    found = {row["completion"] for row in read_rows(folder / "sft_train.jsonl")}
+    first = "<think>\nA dog has 4 legs.\nSo 4 * 2 = 8 legs.\n</think>\n\n\\boxed{8}"
+    assert first in found and len(found) == 2
 
 
 def test_lists_of_generations(tmp_path):
