@@ -16,7 +16,7 @@ from math import gcd, prod
 from typing import Any
 
 from grading.equivalence.numeric import exact_value, identical
-from grading.equivalence.readings import read
+from grading.equivalence.readings import MAX_CHARS, read
 from grading.equivalence.tokens import Unreadable
 from grading.equivalence.values import (
     MINUS_ONE,
@@ -33,7 +33,6 @@ from grading.equivalence.values import (
 
 IS_FORMULA = re.compile(r"\d|[-+*/^=\u00d7\u00f7\u2212\u00b7\u221a]|\\[A-Za-z]")
 _COMBINATIONS = re.compile(r"\bC\((\d+),\s?(\d+)\)")
-MAX_CHARS = 500  # of a formula
 Form = Any  # a hashable tree
 
 
@@ -63,7 +62,7 @@ def form(value: Value, is_exact: bool = False, is_reduced: bool = False) -> Form
         return _ordered(value.tree, *flags)
     if isinstance(value, Relation):
         parts = [form(part, *flags) or part.text for part in value.parts]
-        return "relation", value.ops, tuple(sorted(parts, key=repr))
+        return "relation", value.ops, tuple(sorted(parts, key=_key))
     if isinstance(value, Sequence) and value.kind == "ratio" and len(value.items) == 2:
         top, bottom = (item.tree for item in value.items)
         return _ordered(("mul", top, ("pow", bottom, MINUS_ONE)), *flags)
@@ -225,4 +224,11 @@ def _reduced_factors(factors: list[Tree]) -> list[Tree]:
 
 
 def _sorted(kind: str, parts: list[Tree]) -> Tree:
-    return parts[0] if len(parts) == 1 else (kind, *sorted(parts, key=repr))
+    return parts[0] if len(parts) == 1 else (kind, *sorted(parts, key=_key))
+
+
+def _key(tree: Any) -> str:
+    """A text by which trees are put in order; in hexadecimal, which has no limit of digits."""
+    if isinstance(tree, Fraction):
+        return f"{tree.numerator:x}/{tree.denominator:x}"
+    return f"({','.join(map(_key, tree))})" if isinstance(tree, tuple) else str(tree)

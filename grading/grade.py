@@ -262,7 +262,8 @@ def _verdict_on_equal(prediction: str, question: str, golds: list[str], equal: P
     where only algebra found them equal.
     """
     is_number = is_simple(prediction) or is_plain(prediction)
-    if prediction.strip() in golds or (is_number and not find_tasks(question)):
+    is_printed = prediction.strip() in [gold.strip() for gold in golds]
+    if is_printed or (is_number and not find_tasks(question)):
         return "right"
     pairs = [equal] if equal else [one for gold in golds for one in all_pairs(prediction, gold)]
     case = [ours for ours, _ in pairs], question, golds

@@ -271,14 +271,13 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
         if not text.strip():
             continue
-        if text.strip() == "{":
-            fault = "one JSON object over several lines, not rows; write a list of its rows"
-            raise UserError(f"{where}: {fault}, or one row a line")
         try:
             row = _to_row(_DECODER.decode(text.rstrip()), text, where)
         except (ValueError, RecursionError) as error:
-            fault = str(error).replace("line 1 ", "")  # of this line
-            row = BadRow(f"{where}: malformed JSON ({fault}); fix or remove the line")
+            fault, remedy = str(error).replace("line 1 ", ""), "fix or remove the line"
+            if text.strip() == "{":
+                fault, remedy = "an object over several lines", "write one row a line, or a list"
+            row = BadRow(f"{where}: malformed JSON ({fault}); {remedy}")
             if not text.endswith("\n"):
                 row = BadRow(f"{row.message}, or fetch the file again: it may be truncated here")
         yield where, row

@@ -18,7 +18,7 @@ from grading.equivalence.numeric import (
     is_number,
     limited_work,
 )
-from grading.equivalence.readings import read, read_bare
+from grading.equivalence.readings import MAX_CHARS, read, read_bare
 from grading.equivalence.relations import as_interval, by_label, is_label, labels, names
 from grading.equivalence.tokens import FUNCTIONS, Token, TooLarge, is_balanced, tokenise, word_set
 from grading.equivalence.values import (
@@ -505,7 +505,6 @@ def can_be_asked(value: Opaque | Scalar | Words) -> bool:
     return is_whole and _is_mathematics(tokens) and not _is_bomb(tokens)
 
 
-MAX_CHARS = 500  # longest value compared; the longest gold of MATH has 159 characters
 MAX_WORDS = 4  # a name or a short phrase can be a gold, a sentence cannot
 # An integer or decimal, the short way of most golds; `$18$`, but no unit.
 _PLAIN_NUMBER = re.compile(

@@ -81,6 +81,25 @@ def test_a_condition_on_any_name_is_read(text, caplog):
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("joint", ["+", "/", "^", "=", ",", "!", "-", r"\cup ", r"\pm ", r"\sqrt "])
+@pytest.mark.parametrize("length", [90, 900])
+def test_chains_of_any_length_raise_nowhere(joint, length, caplog):
+    text = joint.join(["(AB)"] * length)
+    with caplog.at_level(logging.WARNING):
+        for prediction, golds in ((text, "5"), ("5", [text, "5"]), (r"\frac{5}{5}", [text, "1"])):
+            found = grade(rf"<think>so</think> \boxed{{{prediction}}}", golds, f"Compute ${text}$.")
+            assert found.verdict in VERDICTS
+    assert caplog.records == []
+
+
+def test_numbers_of_thousands_of_digits_raise_nowhere(caplog):
+    question = "Of $1$ to $2007^{2007}$ one is drawn. The probability is $a/b$. Find $a + b$."
+    with caplog.at_level(logging.WARNING):
+        text = r"<think>so</think> \boxed{1+1108}"
+        assert grade(text, "1109", question).verdict == "unevaluated"
+    assert caplog.records == []
+
+
 def test_a_parameter_of_any_name_is_the_same():
     text = r"<think>so</think> \boxed{\mu\pi, \mu \in \mathbb{Z}}"
     assert grade(text, r"k\pi, k \in \mathbb{Z}").verdict == "right"

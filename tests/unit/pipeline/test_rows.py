@@ -153,6 +153,8 @@ def read_all(path):
         ("a.jsonl", b'{"a": "\xff"}\n{}\n', [":2"], [(":1", "not UTF-8 (byte 0xff)")]),
         *[("a.jsonl", LINES + line, [":1", ":2"], [(":3", "truncated")])
           for line in (b'\n{"a": "x', b'\n{"a": tru', b'\n{"a": "\xe2\x80')],
+        ("a.json", b'{\n "1": {}\n}\n', [],
+         [(":1", "an object over several lines"), (":2", "malformed"), (":3", "malformed")]),
         ("a.jsonl", b"{}\n" + b"\0" * 9 + b"\n{}\n", [":1", ":3"], [(":2", "malformed JSON")]),
         ("a.jsonl", b'{"a": {"b": ["\\ud83d"]}}\n{"a": "\\ud83d\\ude00"}', [":2"],
          [(":1", "lone surrogate (\\ud83d)")]),
@@ -214,7 +216,6 @@ def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, conte
         ("a.jsonl", '{"a": 1}\n'.encode("utf-16"), 0, "", "UTF-16"),
         ("a.jsonl", '{"a": 1, "b": 2}\n'.encode("utf-16-le"), 0, "", "UTF-16"),
         ("a.csv", "a,b\n".encode("utf-32"), 0, "", "UTF-32 text"),
-        ("a.json", b'{\n "1": {"a": 1},\n "2": {"a": 2}\n}\n', 0, ":1", "one JSON object"),
         ("a.csv", b"a,a\n1,2\n", 0, ":1", "two columns have one name"),
         ("a.csv", b'"a"b,c\n1,2\n', 0, ":1", "malformed CSV"),
         ("a.txt", b"a,b", 0, "", "unknown format"),
