@@ -141,7 +141,7 @@ def _ordered(tree: Tree, is_exact: bool, is_reduced: bool) -> Tree:
         inverse = _ordered(("pow", parts[2], MINUS_ONE), is_exact, is_reduced)
         kind, parts = "pow", [parts[1], inverse]
     if kind == "pow":
-        return _power(*parts, is_exact)
+        return _power(*parts, is_exact, is_reduced)
     if kind in ("add", "mul"):
         flat = [one for part in parts for one in (part[1:] if part[0] == kind else (part,))]
         return _sum(flat, is_reduced) if kind == "add" else _product(flat, is_exact, is_reduced)
@@ -150,14 +150,18 @@ def _ordered(tree: Tree, is_exact: bool, is_reduced: bool) -> Tree:
 
 def _rational(tree: Tree) -> Tree:
     """A tree without letters as the rational number that it is; any other as it is."""
-    if tree[0] not in ("num", "var", "const") and not variables(tree):
-        with contextlib.suppress(Unreadable, ArithmeticError):
-            value = exact_value(tree)
-            return tree if value is None else ("num", value)
+    if tree[0] in ("num", "var", "const") or variables(tree):
+        return tree
+    with contextlib.suppress(Unreadable, ArithmeticError):
+        value = exact_value(tree)
+        if value is None:  # of a root it is not known
+            value = exact_value(("call", "floor", tree))
+            value = value if value is not None and identical(tree, ("num", value)) else None
+        return tree if value is None else ("num", value)
     return tree
 
 
-def _power(base: Tree, exponent: Tree, is_exact: bool) -> Tree:
+def _power(base: Tree, exponent: Tree, is_exact: bool, is_reduced: bool = False) -> Tree:
     if ONE in (base, exponent) or (base, exponent) == (MINUS_ONE, MINUS_ONE):
         return base
     if base[0] == "pow":
@@ -166,8 +170,10 @@ def _power(base: Tree, exponent: Tree, is_exact: bool) -> Tree:
         is_root = before == ("pow", exponent, MINUS_ONE) or exponent == ("pow", before, MINUS_ONE)
         if is_inverse_twice or (is_root and not variables(base)):  # of x^2 the root is |x|
             return base[1]
-    if base[0] == "mul" and exponent == MINUS_ONE and not is_exact:  # 1/(2x) is 1/2 times 1/x
-        return _sorted("mul", [_power(one, MINUS_ONE, is_exact) for one in base[1:]])
+    is_integer = exponent[0] == "num" and exponent[1].denominator == 1
+    if base[0] == "mul" and (exponent == MINUS_ONE or (is_reduced and is_integer)) and not is_exact:
+        factors = [_power(one, exponent, is_exact, is_reduced) for one in base[1:]]
+        return _product(factors, is_exact, is_reduced)  # 1/(2x) is 1/2 times 1/x
     return "pow", base, exponent
 
 
@@ -180,7 +186,7 @@ def _sum(terms: list[Tree], is_reduced: bool) -> Tree:
 
 
 def _negative(tree: Tree) -> Tree:
-    return _product([MINUS_ONE, *(tree[1:] if tree[0] == "mul" else (tree,))], False, False)
+    return _product([MINUS_ONE, *_factors(tree)], False, True)
 
 
 def _is(neutral: Tree, tree: Tree) -> bool:
@@ -215,12 +221,22 @@ def _product(factors: list[Tree], is_exact: bool, is_reduced: bool) -> Tree:
 
 
 def _reduced_factors(factors: list[Tree]) -> list[Tree]:
-    """The factors with one number for all that are rational, without what cancels."""
+    """The factors with one number for all that are rational, without what cancels.
+
+    The number goes into a sum: -(a - b) is b - a.
+    """
     rational = list(map(_rational, factors))
     number = prod((one[1] for one in rational if one[0] == "num"), start=Fraction(1))
     others = [one for one in rational if one[0] != "num" and not _is(ONE, one)]
     kept = _without_pairs(others, lambda one: _power(one, MINUS_ONE, False))
+    if len(kept) == 1 and kept[0][0] == "add" and number != 1:
+        terms = [_product([("num", number), *_factors(one)], False, True) for one in kept[0][1:]]
+        return [_sum(terms, True)]
     return [("num", number), *kept] if number != 1 or not kept else kept
+
+
+def _factors(tree: Tree) -> tuple[Tree, ...]:
+    return tree[1:] if tree[0] == "mul" else (tree,)
 
 
 def _sorted(kind: str, parts: list[Tree]) -> Tree:

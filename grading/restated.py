@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from grading.equivalence.numeric import identical
 from grading.equivalence.readings import read
@@ -64,6 +65,7 @@ _RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq?|in|approx|equiv)(?![A-Za-z])")
 _MEASURE = re.compile(r"[\s$~}]*(?:(?:square|cubic)\s)?([A-Za-z]+)")
 _POWER = re.compile(r"\^|square|cubic|\bsq\b|\bcu\b")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]|\\text\s*\{|\}")
+HUNDREDTH = ("num", Fraction(1, 100))
 MAX_FORMULAS = 100  # in a question
 
 
@@ -148,8 +150,10 @@ def _is_in(value: Value, given: Value, whole: Form, part: Form) -> bool:
         return _has_sign_of(given, value)
     if not (isinstance(value, Scalar) and isinstance(given, Scalar)):
         return False
+    is_scaled = value.percent and not given.percent
+    tree = ("mul", value.tree, HUNDREDTH) if is_scaled else value.tree
     with contextlib.suppress(Unreadable):
-        return identical(value.tree, given.tree)
+        return identical(tree, given.tree)
     return False
 
 

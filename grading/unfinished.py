@@ -190,10 +190,11 @@ def _unscaled(value: Scalar) -> Tree:
 def _is_number_form(tree: Tree) -> bool:
     kind, *parts = tree
     if kind == "add":
-        return _is_mixed(parts) or any(map(_is_huge, parts))
+        return _is_mixed(parts) or _is_huge(tree)
     if kind == "pow":
-        base, exponent = parts
-        return _without_sign(base)[0] == "num" and exponent != ONE and _is_number_form(exponent)
+        base, exponent = (_without_sign(part) for part in parts)
+        is_root = exponent[0] != "num" or exponent[1].denominator != 1
+        return base[0] == "num" and not is_root and parts[1] != ONE
     if kind != "mul" or len(parts) != 2:
         return kind == "num"
     first, second = parts
@@ -201,10 +202,12 @@ def _is_number_form(tree: Tree) -> bool:
         return second[:2] != ("mul", MINUS_ONE) and _is_number_form(second)
     if second[:2] == ("pow", TEN) and second[2] != MINUS_ONE:
         return _is_number_form(first) and _is_number_form(second)
-    is_integer = (exact_value(tree) or HALF).denominator == 1  # 48/2 is work, 5/1 is not
-    return _is_plain_quotient(parts) and (
-        not is_integer or (first[0] == "num" and second[1] == ONE)
-    )
+    if second == ("pow", ONE, MINUS_ONE):
+        return first[0] == "num"  # 5/1
+    if second[0] == "pow":
+        second = "pow", _without_sign(second[1]), second[2]
+    is_integer = (exact_value(tree) or HALF).denominator == 1  # 48/2 is work
+    return is_quotient(("mul", _without_sign(first), second)) and not is_integer
 
 
 def _is_rational(tree: Tree) -> bool:
@@ -227,7 +230,7 @@ def _has_arithmetic(tree: Tree) -> bool:
         parts = parts[1:]
     if kind == "add":
         terms = [part for part in parts if _has_rational_value(part)]
-        if len(terms) > 1 and not _is_mixed(terms) and not any(map(_is_huge, terms)):
+        if len(terms) > 1 and not _is_mixed(terms) and not _is_huge(tree):
             return True
     if kind == "mul":
         numbers = [part for part in parts if part != MINUS_ONE and _is_number(part)]
@@ -271,12 +274,10 @@ def _without_sign(tree: Tree) -> Tree:
     return tree[2] if tree[:2] == ("mul", MINUS_ONE) and len(tree) == 3 else tree
 
 
-def _is_huge(term: Tree) -> bool:
-    """Whether a term is a power that nobody writes out: 10^{20} + 1 stays."""
-    return any(
-        part[0] == "pow" and part[2] != MINUS_ONE and abs(exact_value(part) or 0) > MOST
-        for part in subtrees(term)
-    )
+def _is_huge(tree: Tree) -> bool:
+    """Whether a sum has more digits than anybody writes out: 10^{20} + 1 stays."""
+    has_power = any(part[0] == "pow" and part[2] != MINUS_ONE for part in subtrees(tree))
+    return has_power and abs(exact_value(tree) or 0) > MOST
 
 
 def _is_mixed(terms: list[Tree]) -> bool:

@@ -57,6 +57,18 @@ def verdict(question, prediction, gold):
         (r"Simplify $(4a^2)^3$.", r"(2\cdot 2a^2)^3", "64a^6", "wrong"),  # its 4 in other words
         (r"Simplify $\sqrt{192}$.", r"\sqrt{\frac{384}{2}}", r"8\sqrt{3}", "wrong"),
         (r"Compute $x^2 \cdot x^3$.", r"x^5", "x^5", "right"),
+        (r"Simplify $a(a-b)-(a-3b)$.", "-((a-3b)-a(a-b))", "a^2-ab-a+3b", "wrong"),  # turned
+        (r"Factor $9x^2+3x$.", r"\sqrt{81}x^2+3x", "3x(3x+1)", "wrong"),
+        (r"Simplify $(5a)^3(2a^2)^2$.", "(5a)^3(2a^2)(2a^2)", "500a^7", "wrong"),
+        (r"Simplify $\frac{24}{36}$.", r"\frac{\frac{48}{2}}{36}", r"\frac23", "unevaluated"),
+        (r"Evaluate $(-27)^{5/3}$.", "-27^{5/3}", "-243", "unevaluated"),
+        (
+            r"Compute $1001^5-1.005 \cdot 10^{15}$.",
+            r"(999+2)^5-1.005\cdot 10^{15}",
+            "10010005001",
+            "unevaluated",
+        ),
+        (r"Give a number above $10^{20}$.", "10^{20}+1", "100000000000000000001", "right"),
         ("A train needs 4 minutes. And the next?", r"4\text{ minutes}", "4", "right"),
     ],
 )
