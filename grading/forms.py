@@ -223,15 +223,14 @@ def _product(factors: list[Tree], is_exact: bool, is_reduced: bool) -> Tree:
 def _reduced_factors(factors: list[Tree]) -> list[Tree]:
     """The factors with one number for all that are rational, without what cancels.
 
-    The number goes into a sum: -(a - b) is b - a.
+    A minus goes into a sum: -(a - b) is b - a.
     """
     rational = list(map(_rational, factors))
     number = prod((one[1] for one in rational if one[0] == "num"), start=Fraction(1))
     others = [one for one in rational if one[0] != "num" and not _is(ONE, one)]
     kept = _without_pairs(others, lambda one: _power(one, MINUS_ONE, False))
-    if len(kept) == 1 and kept[0][0] == "add" and number != 1:
-        terms = [_product([("num", number), *_factors(one)], False, True) for one in kept[0][1:]]
-        return [_sum(terms, True)]
+    if len(kept) == 1 and kept[0][0] == "add" and number == -1:
+        return [_sum([_negative(one) for one in kept[0][1:]], True)]
     return [("num", number), *kept] if number != 1 or not kept else kept
 
 

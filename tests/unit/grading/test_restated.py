@@ -59,6 +59,12 @@ def verdict(question, prediction, gold):
         (r"Compute $x^2 \cdot x^3$.", r"x^5", "x^5", "right"),
         (r"Simplify $a(a-b)-(a-3b)$.", "-((a-3b)-a(a-b))", "a^2-ab-a+3b", "wrong"),  # turned
         (r"Factor $9x^2+3x$.", r"\sqrt{81}x^2+3x", "3x(3x+1)", "wrong"),
+        (
+            r"Expand $\frac14(\frac4y+4y)$.",
+            r"\frac{2(1)}{2(4)}(\frac{2(4)}{2(y)}+4y)",
+            r"\frac1y+y",
+            "wrong",
+        ),
         (r"Simplify $(5a)^3(2a^2)^2$.", "(5a)^3(2a^2)(2a^2)", "500a^7", "wrong"),
         (r"Simplify $\frac{24}{36}$.", r"\frac{\frac{48}{2}}{36}", r"\frac23", "unevaluated"),
         (r"Evaluate $(-27)^{5/3}$.", "-27^{5/3}", "-243", "unevaluated"),
