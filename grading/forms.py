@@ -170,6 +170,8 @@ def _power(base: Tree, exponent: Tree, is_exact: bool, is_reduced: bool = False)
         is_root = before == ("pow", exponent, MINUS_ONE) or exponent == ("pow", before, MINUS_ONE)
         if is_inverse_twice or (is_root and not variables(base)):  # of x^2 the root is |x|
             return base[1]
+    if is_reduced and (base, exponent) == (MINUS_ONE, ("num", Fraction(1, 2))):
+        return "var", "i"
     is_integer = exponent[0] == "num" and exponent[1].denominator == 1
     if base[0] == "mul" and (exponent == MINUS_ONE or (is_reduced and is_integer)) and not is_exact:
         factors = [_power(one, exponent, is_exact, is_reduced) for one in base[1:]]

@@ -451,13 +451,18 @@ def _read_batches(file: Any) -> Iterator[Any]:
                 ratio = column.total_uncompressed_size / column.total_compressed_size
                 size += packed * ratio
         widest = max(widest, size)
-    fields = []
+    fields, texts = [], []
     for field in file.schema_arrow:
-        is_dictionary = pyarrow.types.is_dictionary(field.type)
-        fields.append(field.with_type(field.type.value_type) if is_dictionary else field)
+        if pyarrow.types.is_dictionary(field.type):
+            field = field.with_type(field.type.value_type)
+        is_narrow = pyarrow.types.is_float32(
+            field.type
+        )  # as text 0.1, but as float64 0.10000000149
+        texts.append(field.with_type(pyarrow.string()) if is_narrow else field)
+        fields.append(field.with_type(pyarrow.float64()) if is_narrow else field)
     num_rows = min(_PARQUET_ROWS, max(1, int(STRETCH / widest)))
     for batch in file.iter_batches(num_rows):
-        yield batch.cast(pyarrow.schema(fields))
+        yield batch.cast(pyarrow.schema(texts)).cast(pyarrow.schema(fields))
 
 
 @contextlib.contextmanager

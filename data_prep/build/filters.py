@@ -86,11 +86,13 @@ _ASKS = re.compile(
     r"|\u6c42(?!\u8bc1)|\u591a\u5c11|\u51e0|\u4ec0\u4e48",
     re.IGNORECASE,
 )
-# What a template was to fill: N_00, number0, [num1], {name}, temp_a.
+# What a template was to fill: N_00, number0, [num1], {name}, temp_a, {{num_birds}}, [insert it].
 _SLOT = r"(?:num(?:ber)?|val(?:ue)?|name|var(?:iable)?|temp|slot|placeholder)"
 _UNFILLED = re.compile(
     rf"(?<![A-Za-z\d\\])(?:{_SLOT}_?\d+|temp_[a-z]|[a-z]_0\d+)(?![A-Za-z\d])"
-    rf"|(?<![\w}}])[\[<{{]\s*{_SLOT}_?[a-z\d]?\s*[\]>}}]",
+    rf"|(?<![\w}}])[\[<{{]\s*{_SLOT}_?[a-z\d]?\s*[\]>}}]"
+    rf"|(?:\{{\{{|\$\{{)\s*(?:{_SLOT}\w*|[a-z]{{3,}}_[a-z_]{{3,}})\s*\}}"
+    r"|\[\s*insert\b[^\]\n]{0,30}\]",
     re.IGNORECASE,
 )
 _LAST_VALUE = re.compile(r".*(?:=|\b(?:is|are|equals?)\b)\s*([^=\s][^=]{0,80})$", re.DOTALL)

@@ -125,7 +125,7 @@ def _if_labelled(options: Options) -> Iterator[Options]:
 
 
 def list_of_texts(text: str) -> list[str] | None:
-    """The texts of a list of texts, written as JSON or by Python; None for other text.
+    """The texts of a list that begins with one, written as JSON or by Python; None for other text.
 
     `[0, 1]` and `[5]` are mathematics: an interval, a matrix.
     """
@@ -139,5 +139,5 @@ def list_of_texts(text: str) -> list[str] | None:
             found = ast.literal_eval(text.strip())
         if str(found) != text.strip():  # "['1' '2']", as numpy writes it, would be ['12']
             return None
-    is_texts = isinstance(found, list) and all(isinstance(one, str) for one in found)
-    return found if is_texts else None
+    is_texts = isinstance(found, list) and all(type(one) in (str, int, float) for one in found)
+    return [str(one) for one in found] if is_texts else None

@@ -113,7 +113,7 @@ def find_statement(solution: str, golds: Sequence[str]) -> tuple[str, bool] | No
     """
     text = _without_signature(_CALCULATION.sub("", solution))[-_LONGEST:]
     sentences = [one for one in _SENTENCE.split(text) if one.strip()]
-    while sentences and sentences[-1].startswith("("):  # "(Note that …)"
+    while sentences and _says_nothing(sentences[-1]):
         sentences.pop()
     last = sentences[-1] if sentences else ""
     stated = [(rest, one) for one in sentences[-2:] for rest in statements(one) if rest.strip()]
@@ -128,6 +128,12 @@ def find_statement(solution: str, golds: Sequence[str]) -> tuple[str, bool] | No
         return None
     said = _read_value(value, is_stated=rest is not sentence)
     return said and _compare(said, rest, sentence, golds)
+
+
+def _says_nothing(sentence: str) -> bool:
+    """Whether a last sentence has no value: "(Note that …)", "I hope this helps!"."""
+    is_remark = not re.search(r"[\d$\\=]", sentence) and not any(statements(sentence))
+    return sentence.startswith("(") or is_remark
 
 
 def _read_numbers(sentences: list[str], golds: Sequence[str]) -> tuple[str, bool] | None:

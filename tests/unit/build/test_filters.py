@@ -192,11 +192,13 @@ def test_a_question_that_states_its_answer_as_a_fact(question, gold, is_dropped)
     [
         *[(f"There are {slot} birds. How many wings?", "unfilled_template")
           for slot in ("N_00", "n_01", "[num1]", "[NUM]", "number0", "NUM_1", "__num2__", "{name}",
-                       "{{name1}}", "<number>", "value3", "temp_a", "${num1}")],
+                       "{{name1}}", "<number>", "value3", "temp_a", "${num1}", "{{num_birds}}",
+                       "${total_eggs}", "[Insert number of birds]")],
         ("Ann has 3 pens. Ann has 3 pens. How many has she?", "repeated_text"),
         ("If Ann has 3 pens and 4 more, if Ann has 3 pens and 4 more, how many?", "repeated_text"),
         *[(text, None) for text in (
             "The number 0 is even. Is number 10?", "Let $N_0 = 5$ and $a_{01}$. Find $a_1$.",
+            r"Simplify $x^{{2}}_{{ab}}$ in ${x}$ and [the numerator].",
             r"Evaluate $\log_{10} x$, $\log_28$ and $x_10$.", "[asy] pair number0; [/asy] Area?",
             "See [list] and <details>. Find $\\frac {m}{n}$.", "Find $x$ if $x = x$.",
             "Ann has 3 pens. Ann has 3 books. How many has she?", "Is 5 prime? Is 5 prime in $Z$?",
@@ -282,6 +284,8 @@ def test_the_grader_reads_every_integer(gold):
         (r"\begin{align*}3 + 5 &= 8.\end{align*}", "8"),
         ("We add: 3 + 5 = 8.\n\nShe has 8 apples.", "8"),
         ("We add: 3 + 5 = 8.\n\nShe has 9 pens.", None),
+        ("So she has 8 apples.\n\nI hope this helps!", "8"),
+        ("So she has 7 apples.\n\nI hope this helps!", None),
         ("First there are 8. So the number of apples in 8 boxes is\n#### 7", None),
         ("First 3 + 5 = 8.\n#### Step 2: conclude\nSo there are 7 apples.", None),
         ("So there are 7 apples.", None),

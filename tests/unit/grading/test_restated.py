@@ -58,6 +58,7 @@ def verdict(question, prediction, gold):
         (r"Simplify $\sqrt{192}$.", r"\sqrt{\frac{384}{2}}", r"8\sqrt{3}", "wrong"),
         (r"Compute $x^2 \cdot x^3$.", r"x^5", "x^5", "right"),
         (r"Simplify $a(a-b)-(a-3b)$.", "-((a-3b)-a(a-b))", "a^2-ab-a+3b", "wrong"),  # turned
+        (r"Simplify $(2+3i)(1-2i)$.", r"(2+3\sqrt{-1})(1-2\sqrt{-1})", "8-i", "wrong"),
         (r"Factor $9x^2+3x$.", r"\sqrt{81}x^2+3x", "3x(3x+1)", "wrong"),
         (
             r"Expand $\frac14(\frac4y+4y)$.",

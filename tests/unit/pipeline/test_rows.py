@@ -250,6 +250,13 @@ def test_a_damaged_gzip_file_stops_the_reader(tmp_path, name):
             list(read_rows_and_faults(tmp_path / name))
 
 
+def test_short_floats_of_parquet_keep_their_digits(tmp_path):
+    path = tmp_path / "a.parquet"
+    numbers = pyarrow.array([0.1, None, 2.5, 1e-8], pyarrow.float32())
+    pyarrow.parquet.write_table(pyarrow.table({"a": numbers}), path)
+    assert [row["a"] for _, row in read_rows(path)] == [0.1, None, 2.5, 1e-8]
+
+
 def test_parquet_is_read_up_to_its_damage(tmp_path):
     path = tmp_path / "a.parquet"
     rows = [{"a": f"{n:06} " * 50} for n in range(600)]
