@@ -184,7 +184,8 @@ ROWS = [
     ("generic", {"p": "Find $x$.", "a": "So.\n#### 5\nI hope it is correct."}, {}, {}),
     ("gsm8k", {"question": "Find $x$.", "answer": "So.\n#### 5\nI hope so."}, {}, SO_BARE),
     *[("generic", {"p": "Find $x$.", "a": gold}, {}, {"answers": ("5", "5.0")})
-      for gold in ('["5", "5.0"]', '["5", 5.0]', "['5', '5.0']", '[ "5",\n"5.0" ]', ['["5"]', "5.0"])],
+      for gold in ('["5", "5.0"]', '["5", 5.0]', "['5', '5.0']",
+                   '[ "5",\n"5.0" ]', ['["5"]', "5.0"])],
     ("dapo", verl("Find $x$.", '["5"]'), {}, {}),
     *[("generic", {"p": "Find $x$.", "a": gold}, {}, {"answers": (gold,)})
       for gold in ("[0, 1]", "[5]", "['1' '2']", "[[1, 0], [0, 1]]")],  # mathematics, numpy
