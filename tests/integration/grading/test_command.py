@@ -28,10 +28,12 @@ def start(*arguments):
 
 
 def write(path, answers):
+    """Rows whose gold is 7; of a sum another sum, as it is computed only if the gold is one."""
     with path.open("w", encoding="utf-8") as file:
-        for answer in answers:
+        for answer in map(str, answers):
             prediction = f"<think>so</think> \\boxed{{{answer}}}"
-            file.write(json.dumps({"prediction": prediction, "gold": "7"}) + "\n")
+            gold = BOMB.format("2k") if "sum" in answer else "7"
+            file.write(json.dumps({"prediction": prediction, "gold": gold}) + "\n")
     return path
 
 
