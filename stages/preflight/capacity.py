@@ -205,7 +205,7 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
     if share:
         text += f"\n  vLLM: {size(share)} = vllm_gpu_memory_utilization x {gpu}"
     level = ERROR if total > limit else WARNING if total > NEAR * limit else OK
-    remedy = lower(plan, values, bool(share)) if level != OK else ""
+    remedy = lower(plan, values, bool(share), step.engine) if level != OK else ""
     yield Finding(level, topic, text, remedy)
     if engine:
         if plan.states + engine + CONTEXT > limit:
@@ -247,10 +247,13 @@ def check_cache(
     return Finding(ERROR, topic, text, remedy)
 
 
-def lower(plan: Plan, values: Settings, has_share: bool) -> str:
-    """What lowers the largest parts of a plan, the cheapest first."""
+def lower(plan: Plan, values: Settings, has_share: bool, engine: str = "none") -> str:
+    """What lowers the largest parts of a plan, the cheapest first; `engine` as in `Step`."""
     rows = values.per_device_train_batch_size
     half = f"per_device_train_batch_size: {max(1, rows // 2)} and twice the accumulation"
+    is_sharded = engine in ("fsdp2", "zero3", "zero3_offload")
+    # FSDP2 updates float32 weights.
+    weights = "" if values.use_peft or values.dtype == "float32" else " KEYS=dtype=float32"
     ways = {
         "vllm_enable_sleep_mode: true": has_share,
         "gradient_checkpointing: true": not values.gradient_checkpointing,
@@ -260,7 +263,9 @@ def lower(plan: Plan, values: Settings, has_share: bool) -> str:
         ),
         "use_peft: true": not values.use_peft,
         "a lower max_length": "max_length" in values and values.use_cpu,
-        "more GPUS with ACCELERATE=zero3 or fsdp2": not values.use_cpu,
+        "more GPUS": not values.use_cpu and is_sharded,
+        f"ACCELERATE=fsdp2{weights} on several GPUS": not values.use_cpu and not is_sharded,
+        "a larger GPU (--gpu_memory)": not values.use_cpu,
     }
     return ", or ".join(way for way, helps in ways.items() if helps)
 

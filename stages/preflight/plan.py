@@ -12,7 +12,7 @@ published runs beside their plan.
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,16 @@ from stages.arguments import keeps_old_logps, steps_per_generation
 from stages.preflight import roofline
 from stages.preflight.batches import count_rows
 from stages.preflight.capacity import (
+    GIB,
     build_step,
+    check_device,
     disk_bytes,
     longest_completion,
     peak_of_gpu,
     stage_model,
 )
-from stages.preflight.inputs import ERROR, PreflightArguments, Recipe, read_recipe
-from stages.preflight.memory import Model
+from stages.preflight.inputs import ERROR, OK, PreflightArguments, Recipe, read_recipe
+from stages.preflight.memory import Model, Step
 from stages.preflight.roofline import DEVICES, HIGH, LOW, SYNC, Device
 
 # Rows of the sets as published, where the data are not built; problems of the benchmarks.
@@ -59,6 +61,7 @@ class PlanArguments(PreflightArguments):
     """Keys of the command line: preflight's, and these."""
 
     gpu: str = setting("h100", f"the GPU: {', '.join(DEVICES)}")
+    gpu_memory: float | None = setting(None, "memory of one GPU, GiB; by default that of `gpu`")
     price: float | None = setting(None, "of one GPU for one hour, in any currency")
     prompt_tokens: int = setting(150, "mean length of a prompt")
     row_tokens: int = setting(417, "mean length of an SFT row, prompt and solution")
@@ -69,6 +72,8 @@ class PlanArguments(PreflightArguments):
         super().__post_init__()
         if self.gpu not in DEVICES:
             raise ValueError(f"gpu: must be one of {', '.join(DEVICES)} (got {self.gpu!r})")
+        if self.gpu_memory is None:
+            self.gpu_memory = DEVICES[self.gpu].memory
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,8 @@ class Planner:
     """A recipe on so many GPUs of a kind."""
 
     def __init__(self, args: PlanArguments, recipe: Recipe) -> None:
-        self.args, self.recipe, self.gpu = args, recipe, DEVICES[args.gpu]
+        self.args, self.recipe = args, recipe
+        self.gpu = replace(DEVICES[args.gpu], memory=args.gpu_memory)
 
     def stages(self) -> Iterator[Stage]:
         """The stages of the recipe, in the order of a run; a teacher's is not known here."""
@@ -243,7 +249,7 @@ def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
         table.add_row(*cells)
     console = Console(width=110)
     console.print(table)
-    if needs := describe_sizes(recipe, DEVICES[args.gpu].memory):
+    if needs := describe_sizes(recipe):
         console.print(needs, highlight=False)
     notes = f"assumed: prompts of {args.prompt_tokens} tokens, SFT rows of {args.row_tokens}, "
     notes += f"completions of {args.completion_tokens or f'{SHARE} of their limit'}"
@@ -251,18 +257,41 @@ def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
     if "distill" in recipe.settings:
         notes += "\nnot planned: distill, as the teacher's host is not known"
     console.print(notes, style="dim", highlight=False)
+    for line in warnings(recipe):
+        console.print(line, style="yellow", highlight=False)
 
 
-def describe_sizes(recipe: Recipe, gpu_memory: float) -> str:
+def steps_of(recipe: Recipe) -> dict[str, Step]:
+    """The worst step of each training stage, of rows as long as the recipe allows."""
+    engine, gpus = recipe.engine, recipe.args.gpus
+    return {
+        stage: build_step(
+            stage, stage_model(recipe, stage), recipe.settings[stage], None, engine, gpus
+        )
+        for stage in recipe.stages()
+    }
+
+
+def describe_sizes(recipe: Recipe) -> str:
     """Memory and disk of the training stages; `make preflight` has each part."""
-    peaks, disk = [], 0.0
-    for stage in recipe.stages():
-        values, model = recipe.settings[stage], stage_model(recipe, stage)
-        step = build_step(stage, model, values, None, recipe.engine, recipe.args.gpus)
-        peaks.append(f"{stage} {size(peak_of_gpu(values, step, gpu_memory * 2**30))}")
+    peaks, disk, memory = [], 0.0, recipe.args.gpu_memory
+    for stage, step in steps_of(recipe).items():
+        values = recipe.settings[stage]
+        peaks.append(f"{stage} {size(peak_of_gpu(values, step, memory * GIB))}")
         disk += disk_bytes(stage, values, step)
-    memory = f"memory of a GPU, of {gpu_memory:g} GiB: {', '.join(peaks)}"
-    return f"{memory}; disk: {size(disk)}; parts: make preflight" if peaks else ""
+    needs = f"memory of a GPU, of {memory:g} GiB: {', '.join(peaks)}"
+    return f"{needs}; disk: {size(disk)}; parts: make preflight" if peaks else ""
+
+
+def warnings(recipe: Recipe) -> list[str]:
+    """One line for each stage that preflight finds too large for the GPU, or close to it."""
+    found = []
+    for stage, step in steps_of(recipe).items():
+        for one in check_device(recipe, stage, step, None):
+            if one.level != OK:
+                text = one.text.partition("\n")[0]
+                found.append(f"warning: {one.topic}: {text}; {one.remedy}")
+    return found
 
 
 def plan(args: PlanArguments) -> tuple[Recipe, list[Stage]]:

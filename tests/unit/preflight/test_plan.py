@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from benchmarks.plan import RECIPES
 from pipeline.errors import UserError
 from stages.preflight import roofline
+from stages.preflight.capacity import check_memory
 from stages.preflight.inputs import load_shape
 from stages.preflight.memory import Model
-from stages.preflight.plan import PlanArguments, plan
+from stages.preflight.plan import PlanArguments, main, plan, warnings
 
 ROOT = Path(__file__).parents[3]
 GPU = roofline.Device(flops=1e15, bandwidth=4e12, memory=80, reached=0.4)
@@ -89,6 +91,50 @@ def test_the_hours_of_the_readmes_are_the_plan_s(name):
     said = re.search(r"\*\*Hours\*\*: about ([\d.,]+)", text)[1].rstrip(".,").replace(",", "")
     hours = sum(stage.seconds for stage in planned(name).values()) / 3600
     assert float(said) == pytest.approx(hours, rel=0.1)
+
+
+BASELINE = {"recipe": str(ROOT / "configs/grpo7b-published")}  # for a card of 94 GiB
+SHARDED = {"gpus": 8, "accelerate": "fsdp2", "keys": ["dtype=float32"]}
+RLINF = {"recipe": str(ROOT / "configs/rlinf-7b"), "gpus": 8}
+
+
+@pytest.mark.parametrize(
+    ("given", "stages"),
+    [
+        (BASELINE, {"grpo"}),
+        (BASELINE | {"gpu": "l40s"}, {"sft", "grpo"}),
+        (BASELINE | {"gpu": "h200"}, set()),
+        (BASELINE | {"gpu": "h200", "gpu_memory": 80.0}, {"grpo"}),
+        (BASELINE | {"gpu_memory": 94.0}, set()),
+        (BASELINE | SHARDED, set()),
+        (RLINF, {"grpo"}),
+        (RLINF | {"accelerate": "fsdp2"}, set()),
+    ],
+)
+def test_a_plan_warns_of_what_preflight_finds_too_large(given, stages):
+    recipe, _ = plan(PlanArguments(**given))
+    found = warnings(recipe)
+    assert {re.match(r"warning: (\w+) memory: ", line)[1] for line in found} == stages
+    findings = [
+        one for one in check_memory(recipe, {}) if one.level != "ok" and "memory" in one.topic
+    ]
+    assert all(line.endswith(f"; {one.remedy}") for line, one in zip(found, findings, strict=True))
+    assert not found or f"{recipe.args.gpu_memory:g} GiB" in found[0]
+
+
+@pytest.mark.parametrize(("name", "is_last"), [("grpo7b-published", True), ("grpo7b", False)])
+def test_a_plan_ends_with_its_warnings(name, is_last, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["plan", "--recipe", str(ROOT / "configs" / name)])
+    main()
+    last = capsys.readouterr().out.rpartition("docs/results/plan.md")[2].strip()
+    assert last.startswith("warning: grpo memory: ") is is_last and bool(last) is is_last
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_s_own_launch_needs_no_warning(name):
+    given = {"gpus": RECIPES[name]} | ({"accelerate": "fsdp2"} if RECIPES[name] > 1 else {})
+    given |= {"gpu_memory": 94.0} if name == "grpo7b-published" else {}
+    assert warnings(plan(PlanArguments(recipe=str(ROOT / "configs" / name), **given))[0]) == []
 
 
 def test_a_recipe_for_a_cpu_has_no_stages_to_plan():
