@@ -4,8 +4,10 @@
 #
 #   RECIPE=grpo7b sbatch --nodes 1 configs/accelerate/slurm.sh
 #   RECIPE=grpo7b VLLM_HOSTS=1 VLLM_ARGS="--tensor-parallel-size 4 --max-model-len 1536" \
-#     MAX_HOURS=23 sbatch --nodes 3 configs/accelerate/slurm.sh
-#   RECIPE=grpo7b bash configs/accelerate/slurm.sh --dry-run --nodes 3    what it would start
+#     MAX_HOURS=23 sbatch --nodes 2 configs/accelerate/slurm.sh
+#   RECIPE=justrl-1.5b bash configs/accelerate/slurm.sh --dry-run --nodes 4
+#
+# The last line prints what preflight finds on so many GPUs, and what the job would start.
 #
 # SFT and GRPO train on all hosts, sharded by FSDP2; the other stages run on the first. A step keeps
 # the recipe's rows (batch_for_gpus). vLLM shares the trainers' GPUs, as the recipe says; with
@@ -63,6 +65,7 @@ config=configs/accelerate/$ACCELERATE.yaml
 if [[ $ACCELERATE == fsdp2 && ${LORA:-0} != 1 ]]; then
   export KEYS="dtype=float32 ${KEYS:-}"
 fi
+launch_name=$ACCELERATE
 unset ACCELERATE # which `launch` gives with more words
 if [[ -n ${MAX_HOURS:-} ]]; then
   [[ $MAX_HOURS =~ ^[0-9]*\.?[0-9]+$ ]] || fail "MAX_HOURS: '$MAX_HOURS' is no number of hours"
@@ -95,7 +98,25 @@ gpus=${SLURM_GPUS_ON_NODE:-${dry_run:+8}}
 gpus=${gpus:?SLURM_GPUS_ON_NODE is not set; ask for GPUs with --gpus-per-node}
 # Below the ports that systems give away by themselves.
 port=$((20000 + 2 * (${SLURM_JOB_ID:-0} % 5000)))
+# How GRPO meets the server.
+generation=()
+if ((VLLM_HOSTS > 0)); then
+  generation=(--use_vllm true --vllm_mode server --vllm_enable_sleep_mode false
+    --vllm_server_host "${servers[0]}" --vllm_server_port "$VLLM_PORT")
+fi
 echo "trainers: ${trainers[*]} ($gpus GPUs each), port $port; vLLM: ${servers[*]:-none}"
+
+# preflight: what it finds for the GPUs of all trainers, with the keys of the server.
+preflight() {
+  local n keys=${KEYS:-}
+  for ((n = 0; n < ${#generation[@]}; n += 2)); do
+    keys+=" grpo.${generation[n]#--}=${generation[n + 1]}"
+  done
+  GPUS=$((num_trainers * gpus)) ACCELERATE=$launch_name KEYS=$keys \
+    .venv/bin/python -m pipeline preflight
+}
+preflight_code=0
+[[ -z $dry_run ]] || preflight || preflight_code=$?
 
 # step_on HOST...: the flags of a step with one task on each host and all of its CPUs (a task gets
 # one alone); when one fails the others are ended.
@@ -207,12 +228,9 @@ for stage in "${stages[@]}"; do
   case $stage in
     sft) launch sft || code=$? ;;
     grpo)
-      generation=()
       if ((VLLM_HOSTS > 0)); then
         serve
         [[ -n $dry_run ]] || await_server
-        generation=(--use_vllm true --vllm_mode server --vllm_enable_sleep_mode false
-          --vllm_server_host "${servers[0]}" --vllm_server_port "$VLLM_PORT")
       fi
       launch grpo "${generation[@]}" || code=$?
       [[ -n $dry_run ]] || end_server
@@ -222,3 +240,4 @@ for stage in "${stages[@]}"; do
   esac
   ((code == 0)) || stop "$code"
 done
+exit "$preflight_code"

@@ -24,7 +24,6 @@ ELSEWHERE = {
     "cp -r configs/": "tests/e2e/test_readme.py",
     ".venv/bin/python mine.py": "tests/integration/trainer/test_own_reward.py",
     "git apply": "tests/integration/test_architecture.py",
-    "sbatch --nodes 3 configs/accelerate/slurm.sh": "tests/integration/stages/test_slurm_script.py",
     ".venv/bin/tensorboard --logdir runs": "tests/integration/stages/test_trackers.py",
 }
 # Who runs the goals of make that pages name: on a shortened demo, a tiny model or a stand-in.

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from pipeline import manifest
 from pipeline.stages import STAGES, config_name
 from tests.demo import OUTER
+from tests.pages import commands_of_pages
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
@@ -47,10 +49,12 @@ sys.exit(max(abs(task.wait()) for task in tasks))
     # The command is the real one, and says what it would start.
     "python": """
 words = sys.argv[1:]
+if words[2] == "preflight" and "CHECKS" not in os.environ:  # which takes seconds
+    sys.exit()
 if "--only" in words:
     words.insert(2, "--dry-run")
 done = subprocess.run([sys.executable, *words], stdout=subprocess.PIPE, text=True)
-if done.returncode or {"--list", "--start-model"} & {*words}:
+if done.returncode or {"--list", "--start-model", "preflight"} & {*words}:
     sys.stdout.write(done.stdout)
     sys.exit(done.returncode)
 words = shlex.split(done.stdout)[1:]
@@ -83,6 +87,25 @@ if sys.argv[1] == "status":
 }
 
 
+SCRIPT = ROOT / "configs/accelerate/slurm.sh"
+
+
+def read_examples():
+    """`(environment, number of hosts)` of each command of the script's head and of the pages."""
+    head = SCRIPT.read_text(encoding="utf-8").partition("#SBATCH")[0].replace("\\\n#", "")
+    texts = re.findall(r"(?m)^#   ([A-Z_]+=.*slurm\.sh.*)$", head)
+    texts += [one.text for one in commands_of_pages() if SCRIPT.name in one.text]
+    found = []
+    for text in texts:
+        words = shlex.split(text, comments=True)
+        env = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
+        found.append((env, words[words.index("--nodes") + 1]))
+    return found
+
+
+EXAMPLES = read_examples()
+
+
 class Job:
     """A project folder with stand-ins, and the script run in it."""
 
@@ -102,7 +125,7 @@ class Job:
         env |= {"SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "96", "PYTHONPATH": str(ROOT)}
         env |= {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
         outer = {key: value for key, value in os.environ.items() if key not in OUTER}
-        script = self.folder / "configs" / "accelerate" / "slurm.sh"
+        script = self.folder / SCRIPT.relative_to(ROOT)
         done = subprocess.run(
             ["bash", str(script), *flags], cwd=self.folder, env=outer | env, timeout=120,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
@@ -360,6 +383,29 @@ def test_a_dry_run_prints_and_starts_nothing(job):
         assert f"--vllm_server_host {server}" in lines[5]
     code, said, _ = job.run("n1", ["--dry-run", "--nodes", "none"])
     assert code == 2 and said == "error: --nodes: 'none' is no number of hosts\n"
+
+
+def test_the_script_has_examples_for_one_host_several_and_a_server():
+    nodes, servers = zip(*((nodes, env.get("VLLM_HOSTS")) for env, nodes in EXAMPLES), strict=True)
+    assert len({*nodes}) > 1 and "1" in nodes and "1" in servers
+
+
+@pytest.mark.parametrize(("env", "nodes"), EXAMPLES)
+def test_an_example_of_the_script_or_of_a_page_passes_preflight(job, env, nodes):
+    code, said, records = job.run("", ["--dry-run", "--nodes", nodes], CHECKS="1", **env)
+    assert (code, records) == (0, []), said
+    num_trainers = int(nodes) - int(env.get("VLLM_HOSTS", 0))
+    engine = env.get("ACCELERATE", "fsdp2")
+    assert f"configs/{env['RECIPE']}: GPUs {8 * num_trainers}, {engine}, " in said
+    assert "preflight: error" not in said and "pipeline grpo --only" in said
+    assert ("cache for" in said) is ("VLLM_HOSTS" not in env)  # of a colocated vLLM
+
+
+def test_a_dry_run_shows_what_preflight_finds_and_ends_with_its_code(job):
+    flags = ["--dry-run", "--nodes", "3"]
+    code, said, records = job.run("", flags, CHECKS="1", RECIPE="grpo7b")
+    assert (code, records) == (2, []) and "no whole number on 24" in said
+    assert "pipeline report --only" in said
 
 
 def test_max_hours_end_the_job_in_time(job):
