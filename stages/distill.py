@@ -23,6 +23,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -30,7 +31,7 @@ from typing import Any, ClassVar
 
 from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.keys import SWITCHES
-from data_prep.sampling.problems import SampledSet, load_problems, prepare
+from data_prep.sampling.problems import SampledSet, load_engine, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
 from data_prep.schema import grader_files
 from data_prep.sources import generic
@@ -170,6 +171,20 @@ def check_teachers(values: Settings) -> None:
             if not teacher:
                 raise
             raise UserError(f"teachers: {teacher.get('name', teacher)}: {error}") from error
+
+
+def check_servers(args: DistillArguments) -> None:
+    """Refuse a teacher's server that does not answer."""
+    for name, teacher in args.each_teacher().items():
+        if teacher.backend != "openai":
+            continue
+        try:
+            with closing(load_engine(teacher.model_name_or_path, "", teacher, 0)) as engine:
+                engine.check()
+        except UserError as error:
+            if not args.teachers:
+                raise
+            raise UserError(f"teachers: {name}: {error}") from error
 
 
 def main() -> None:

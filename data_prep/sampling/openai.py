@@ -15,15 +15,17 @@ from typing import Any
 
 from data_prep.sampling.store import Completion, Request
 from pipeline.consent import KEY_VARIABLE
+from pipeline.console import notice
 from pipeline.errors import UserError
 from pipeline.prompts import THINK_CLOSE, THINK_OPEN
+from pipeline.values import redact
 
 MAX_RETRIES = 5  # by the client, after 0.5, 1, 2, 4 and 8 seconds, for 408, 409, 429 and 5xx too
 CONNECT_S = 20.0
 # By the client's errors; it has tried again before.
 REMEDIES = {
     "APITimeoutError": "raise timeout_s or lower concurrency",
-    "APIConnectionError": "start the server or correct base_url",
+    "APIConnectionError": "start the server or correct base_url ({start})",
     "AuthenticationError": f"set the environment variable {KEY_VARIABLE}",
     "PermissionDeniedError": f"set the environment variable {KEY_VARIABLE}",
     "NotFoundError": "base_url should end in /v1, and model_name_or_path be served there",
@@ -69,16 +71,37 @@ class OpenAIEngine:
                     if found is not None:
                         yield found
             except Exception as error:  # any fault of a server is reported by the recipe's key
-                name, cause = type(error).__name__, str(error.__cause__ or error)
-                # A server's text, without line ends and control characters.
-                fault = "".join(c if c.isprintable() else " " for c in cause)[:300].strip()
-                remedy = REMEDIES.get(name, "base_url should end in /v1; see the server's log")
-                raise UserError(
-                    f"base_url: {self._base_url}: {name} ({fault}); {remedy}, then run the same "
-                    "command again: finished completions are stored"
-                ) from error
+                again = "then run the same command again: finished completions are stored"
+                raise UserError(f"{self._refuse(error)}, {again}") from error
             finally:
                 is_over.set()
+
+    def check(self) -> None:
+        """Refuse a server that does not answer, or not with this key; asks for no completion.
+
+        A server need not list its models, and may serve one by another name: that is a notice.
+        """
+        import openai
+
+        client = self._client.with_options(timeout=CONNECT_S, max_retries=0)
+        try:
+            served = [one.id for one in client.models.list().data]
+        except (openai.APIConnectionError, openai.AuthenticationError) as error:
+            raise UserError(self._refuse(error)) from error
+        except Exception:  # any other fault, such as a page that is no JSON
+            served = []
+        if self._model not in served:
+            names = ", ".join(served) or "none; an address ends in /v1"
+            notice(f"{redact(self._base_url)} lists no model {self._model}; it has {names}")
+
+    def _refuse(self, error: Exception) -> str:
+        """The message of a server's fault, with its remedy last."""
+        name, cause = type(error).__name__, str(error.__cause__ or error)
+        # A server's text, without line ends and control characters.
+        fault = "".join(c if c.isprintable() else " " for c in cause)[:300].strip()
+        remedy = REMEDIES.get(name, "base_url should end in /v1; see the server's log")
+        where = f"base_url: {self._base_url}: the server of {self._model}"
+        return f"{where}: {name} ({fault}); {remedy.format(start=start_command(self._model))}"
 
     def _ask(self, request: Request) -> Completion:
         settings = request.settings
@@ -96,6 +119,11 @@ class OpenAIEngine:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+
+def start_command(model: str) -> str:
+    """The command that serves a teacher with vLLM."""
+    return f"vllm serve {model} --generation-config vllm"
 
 
 def read_completion(response: Any) -> Completion:

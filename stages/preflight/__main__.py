@@ -64,6 +64,7 @@ def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
         ("grading", check_grading),
         ("contamination", check_contamination),
         ("inputs", inputs.check_inputs),
+        ("distill.yaml", inputs.check_teachers),
         ("sft.yaml", inputs.check_packing),
         ("sft.yaml", inputs.check_held_out_rows),
         ("grpo.yaml", inputs.check_problems),

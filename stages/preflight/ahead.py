@@ -20,6 +20,7 @@ from pipeline.stages import CHECKED_AHEAD, load_keys, order
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
 from stages.checks.common import check_packages
+from stages.distill import DistillArguments, check_servers
 from stages.launch import is_installed
 from stages.planned_launch import as_launched, read_launch
 from stages.preflight.capacity import LIMITS, build_step, check_host, has_limits
@@ -113,6 +114,14 @@ def refuse_too_long(args: AheadArguments, stage: str, settings: Settings, model:
         raise UserError(f"{args.recipe}/{found.topic}: {found.text}; {found.remedy}")
 
 
+def refuse_silent_teachers(args: AheadArguments, values: DistillArguments) -> None:
+    """Refuse a teacher whose server does not answer, before data are built for it."""
+    try:
+        check_servers(values)
+    except UserError as error:
+        raise UserError(f"{args.recipe}/distill.yaml: {error}") from error
+
+
 def main() -> None:
     given = sys.argv[1:]
     end = given.index("--") if "--" in given else len(given)
@@ -141,7 +150,9 @@ def main() -> None:
             with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
                 settings = run_check(settings, check)
         if not hf:
-            build(settings, own)
+            (made,) = build(settings, own)
+            if stage == "distill" and not Path(made.output_dir, manifest.NAME).exists():
+                refuse_silent_teachers(args, made)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.build.recipe import FILES
-from pipeline import named_models
+from data_prep.sampling.openai import start_command
+from pipeline import manifest, named_models
 from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, read_json
 from pipeline.errors import UserError
 from pipeline.folders import check_output
@@ -23,12 +24,14 @@ from pipeline.settings import (
     setting,
 )
 from pipeline.stages import STAGES, config_name, load_keys
+from pipeline.values import redact
 from stages.arguments import DEFAULTS
 from stages.checks.common import check_packages
 from stages.checks.evaluation import check_held_out, check_sft_held_out
 from stages.checks.lora import check_tied
 from stages.checks.packing import check_layers
 from stages.checks.positions import check_positions
+from stages.distill import DistillArguments
 from stages.planned_launch import as_launched, read_launch
 from stages.sweep_data import Variants
 
@@ -330,6 +333,20 @@ def check_problems(recipe: Recipe) -> None:
     files = [values.get("train_file"), values.get("eval_file") or values.get("train_file")]
     if all(path and Path(path).is_file() for path in files):
         check_held_out(values)
+
+
+def check_teachers(recipe: Recipe) -> Iterator[Finding]:
+    """Name the servers of teachers, which nobody asks without a network."""
+    if "distill" not in recipe.parsed:
+        return
+    (values,) = build(recipe.settings["distill"], DistillArguments)
+    if Path(values.output_dir, manifest.NAME).exists():
+        return
+    for teacher in values.each_teacher().values():
+        if teacher.backend == "openai":
+            model = teacher.model_name_or_path
+            text = f"base_url: whether {redact(teacher.base_url)} serves {model}"
+            yield Finding(UNCHECKED, "distill.yaml", text, start_command(model))
 
 
 def check_held_out_rows(recipe: Recipe) -> None:

@@ -44,7 +44,7 @@ def serve(reply):
     lock, client = threading.Lock(), openai.OpenAI
 
     def handle(request):
-        body = json.loads(request.content)
+        body = json.loads(request.content or "null")  # of a list of models
         with lock:
             number = len(seen.requests)
             seen.requests.append(body)
@@ -156,6 +156,33 @@ def test_faults_that_stay(monkeypatch, fault, words):
     assert "\n" not in str(info.value) and str(info.value).endswith(
         "finished completions are stored"
     )
+
+
+@pytest.mark.parametrize(
+    ("reply", "refusal", "notices"),
+    [
+        (httpx.ConnectError("refused"), "of teacher: APIConnectionError .*vllm serve teacher", 0),
+        (httpx.ConnectTimeout("silent"), "of teacher: APITimeoutError", 0),
+        ((401, {"error": {"message": "no"}}), "variable OPENAI_API_KEY", 0),
+        ({"data": [{"id": "other"}, {"id": "teacher"}]}, "", 0),
+        ({"data": [{"id": "other"}]}, "", 1),
+        ((404, {}), "", 1),  # it may serve the model all the same
+        (b"<html>It works!</html>", "", 1),
+    ],
+)
+def test_a_server_is_looked_for_before_it_is_asked(capsys, reply, refusal, notices):
+    with (
+        serve(lambda *_: reply) as server,
+        closing(OpenAIEngine("teacher", "http://user:pl4nted@server.test/v1", 2, 30.0)) as engine,
+    ):
+        if refusal:
+            with pytest.raises(UserError, match=f"^base_url: .*{refusal}"):
+                engine.check()
+        else:
+            engine.check()
+    assert len(server.requests) == 1
+    err = capsys.readouterr().err
+    assert err.count("lists no model teacher") == notices and "pl4nted" not in err
 
 
 def test_what_came_before_an_error_is_handed_over_and_nobody_asks_on(monkeypatch):

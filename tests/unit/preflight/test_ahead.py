@@ -1,10 +1,19 @@
 """What is looked for before the first stage of a command is paid for."""
 
+import json
+import shutil
+import socket
+import threading
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
 import pytest
+import yaml
 
 from pipeline import manifest
 from pipeline.errors import UserError
 from stages.preflight import ahead
+from stages.preflight.inputs import PreflightArguments, check_teachers, read_recipe
 from tests import demo
 
 
@@ -61,3 +70,73 @@ def test_one_value_of_a_sweep_in_two_spellings_is_told_first(monkeypatch, tmp_pa
     monkeypatch.setattr("sys.argv", [*line.split(), *given])
     with pytest.raises(UserError, match=r"learning_rate: 1e-6 and 0\.000001 are one value"):
         ahead.main()
+
+
+@contextmanager
+def serve_models(*names):
+    """A server on this machine that lists these models; yields its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps({"object": "list", "data": [{"id": name} for name in names]})
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("teachers", [False, True])
+def test_a_teacher_without_its_server_is_told_before_data_are_built(
+    monkeypatch, tmp_path, teachers
+):
+    pytest.importorskip("openai", reason="the extra `distill` has the client")
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr(ahead, "is_installed", lambda package: True)
+    monkeypatch.setattr(ahead, "check_packages", lambda settings: None)
+    recipe = shutil.copytree(f"{demo.ROOT}/configs/perplexity", tmp_path / "recipe")
+    file = recipe / "distill.yaml"
+    given, run = yaml.safe_load(file.read_text(encoding="utf-8")), tmp_path / "run"
+
+    def look(address):
+        model = {"name": "R1", "model_name_or_path": "deepseek-ai/DeepSeek-R1", "base_url": address}
+        changes = {"teachers": [model]} if teachers else {"base_url": address}
+        file.write_text(yaml.safe_dump(given | changes), encoding="utf-8")
+        line = f"ahead --recipe {recipe} --run {run} --goal grpo --"
+        monkeypatch.setattr("sys.argv", line.split())
+        ahead.main()
+
+    with closing(socket.socket()) as taken:  # nobody listens there
+        taken.bind(("127.0.0.1", 0))
+        silent = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        name = "teachers: R1: " if teachers else ""
+        with pytest.raises(UserError, match=rf"distill\.yaml: {name}base_url: {silent}"):
+            look(silent)
+        with serve_models("deepseek-ai/DeepSeek-R1", "Qwen/QwQ-32B-Preview") as address:
+            look(address)
+        (run / "distill").mkdir(parents=True)
+        (run / "distill/manifest.json").touch()
+        look(silent)  # its traces are there
+
+
+def test_preflight_names_the_servers_that_a_recipe_needs(tmp_path):
+    args = PreflightArguments(recipe=f"{demo.ROOT}/configs/perplexity", run=str(tmp_path))
+    recipe, _ = read_recipe(args)
+    (found,) = check_teachers(recipe)
+    assert found.level == "not checked" and "http://localhost:8000/v1" in found.text
+    assert "Qwen/QwQ-32B-Preview" in found.text and found.remedy
+    (tmp_path / "distill").mkdir()
+    (tmp_path / "distill/manifest.json").touch()
+    assert [*check_teachers(recipe)] == []
