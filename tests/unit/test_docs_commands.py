@@ -1,13 +1,15 @@
 """Every command of README and docs is one that works here, needs a GPU and says so, or has a test.
 
 Commands are planned as `--dry-run` does, and every stage's command line, of the pages or of that
-plan, is read by the stage's own parser. What nothing here can check says that it is for a GPU or a
+plan, is read by the stage's own parser. The check before the first stage passes on the launch of
+each command. What nothing here can check says that it is for a GPU or a
 network, or is in `ELSEWHERE`.
 """
 
 import functools
 import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,9 @@ import pytest
 from pipeline import commands, names, stages, variables
 from pipeline.errors import UserError
 from pipeline.settings import read_settings
+from stages.preflight import ahead
 from tests.pages import ROOT, Command, commands_of_pages, find_commands, read_make, words_of
+from tests.recipes import LAUNCHES
 
 IS_PAST = re.compile(r"\bat commit `?[0-9a-f]{7}")  # the page says where to find it
 IS_MARKED = re.compile(r"\bGPUs?\b|network|server|hub\b", re.IGNORECASE)
@@ -57,12 +61,28 @@ def check_goals(goals: tuple[str, ...], words: list[str], env: dict[str, str]) -
     request = variables.read([*goals, *words], env)
     variables.check_goals(request)
     found = [commands.stage_command(request, request.goals[0])] if request.only else []
+    check_ahead(commands.look_ahead(request))
     for command in found or commands.commands(request):
         words = list(command.words)
         if words[1] == "stages.launch":
             check_launch(words[2:])
         else:
             check_module(tuple(words[1:]))
+
+
+def check_ahead(words: tuple[str, ...]) -> None:
+    """Make the check of all stages before the first starts, as on a host with GPUs and packages."""
+    if words[1:2] != ("stages.preflight.ahead",):
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [*words[1:]])
+        patch.setattr(ahead, "is_installed", lambda package: True)
+        patch.setattr(ahead, "check_packages", lambda settings: None)
+        patch.setattr(ahead, "check_servers", lambda values: None)
+        # A reader's own modules, which a page shows.
+        for name in ("rewards.check_own", "curriculum.check_own", "rewards.load_own"):
+            patch.setattr(f"stages.checks.{name}", lambda name, *_: name)
+        ahead.main()
 
 
 def check_make(words: list[str]) -> None:
@@ -213,6 +233,14 @@ def test_the_commands_of_the_pages_work_or_say_what_they_need():
     assert wrong == [], "\n".join(wrong)
 
 
+def test_the_commands_at_the_heads_of_the_launch_files_work():
+    for name in LAUNCHES:
+        text = (ROOT / f"configs/accelerate/{name}.yaml").read_text(encoding="utf-8")
+        head = re.sub(r"(?m)^#( {3})?", lambda mark: "    " if mark[1] else "", text)
+        found = find_commands(head)
+        assert found and faults(found) == [], name
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -222,6 +250,12 @@ def test_the_commands_of_the_pages_work_or_say_what_they_need():
         ("`make report RECIP=grpo7b`", "RECIPE= was probably meant"),
         ("`make demo GPUS=2`", "it is for preflight and plan"),
         ("```\nmake grpo ACCELERATE=fsdp3\n```\n", "did you mean fsdp2"),
+        ("`make sft RECIPE=grpo7b ACCELERATE=fsdp2 NUM_PROCESSES=8`", "set dtype to float32"),
+        (
+            "`make grpo RECIPE=grpo7b ACCELERATE=fsdp2 NUM_PROCESSES=16 KEYS=dtype=float32`",
+            "no whole number on 16",
+        ),
+        ("`make report RECIPE=rlite ACCELERATE=cpu`", "is for CPUs"),
         ("`python -m stages.gpro --config configs/tiny-cpu/grpo.yaml`", "no module"),
         ("`python -m stages.sft --config configs/tiny-cpu/stf.yaml`", "no such config file"),
         ("`python -m benchmarks.memory --forms x`", "unknown ['forms']"),
