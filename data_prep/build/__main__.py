@@ -147,7 +147,7 @@ def collect(
             left = collector.sample(number, source.sample, seed)
             if left > source.sample:
                 report.dropped_of[number]["not_sampled"] = left - source.sample
-            elif left < source.sample:
+            elif 0 < left < source.sample:
                 what = f"sample: {source.sample:,} is more than the {left:,} problems left"
                 notice(f"{report.key}: {source.name}: {what}; all are taken")
     return collector
@@ -193,6 +193,8 @@ def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: Set
             outputs.drop(report, *collector.leave_out(number, Drop("unknown_difficulty")))
     cleaned = sum(report.dropped_of, Counter())
     known = collector.left()
+    if not known:
+        return  # the error of a set without problems says why
     bands = [collector.bands[number] for number in known]
     chosen = choose_mix(bands, shares, f"{args.seed}-{key}-mix")
     for index, number in enumerate(known):
@@ -201,6 +203,8 @@ def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: Set
     if not chosen:
         there = f"left are {counts_text(Counter(bands))}, cleaning dropped {counts_text(cleaned)}"
         remedy = "change the shares, the bounds or the sources"
+        if cleaned.total() > len(known):
+            remedy = f"{report.remedy_of(cleaned)}, or change the shares"
         raise UserError(f"mix: {key}: these shares cannot be met: {there}; {remedy}")
     report.bands = dict(sorted(Counter(bands[index] for index in chosen).items()))
     if len(chosen) < shares.get("size", 0):

@@ -30,7 +30,11 @@ REMEDIES = {
             "no_answer no_boxed_answer empty_box unbalanced_box",
             "name the column of the answers, with `answer_key` if generic",
         ),
-        ("gold_not_parseable sentinel_answer text_answer", "name a column of values, or `grader`"),
+        (
+            "gold_not_parseable text_answer",
+            "judge such golds by `grader: module:function` in data.yaml, or name another column",
+        ),
+        ("sentinel_answer", "name a column of values"),
         ("gold_refused", "correct the grader, or the column of the answers"),
         ("no_solution", "name the column of the worked solutions in `solution_key`, or use `grpo`"),
         ("no_correct_solution", "correct `solution_if`"),
@@ -83,6 +87,7 @@ class SetReport:
         self.dropped_of: list[Counter[str]] = [Counter() for _ in sources]
         self.notes_of: list[Counter[str]] = [Counter() for _ in sources]
         self.first_of: dict[str, str] = {}  # the first row of each reason, as text
+        self.repeated: Counter[str] = Counter()  # evaluation sets whose questions were dropped
         self.bands: dict[str, int] = {}
         self.seconds: Counter[str] = Counter()
 
@@ -98,15 +103,24 @@ class SetReport:
             if lost.total() > num_rows / 2:
                 what = f"{lost.total():,} of {num_rows:,} rows are left out: {counts_text(lost)}"
                 place = source.file or source.hub
-                notice(f"{self.key}: {source.name}: {place}: {what}; see {DROPPED}")
+                remedy = self.remedy_of(lost)
+                notice(f"{self.key}: {source.name}: {place}: {what}; {remedy}; see {DROPPED}")
+
+    def remedy_of(self, dropped: Counter[str]) -> str:
+        """What to do about the commonest of the reasons."""
+        ((reason, _),) = dropped.most_common(1)
+        ((name, _),) = self.repeated.most_common(1) or [("", 0)]
+        if reason == "in_eval_set" and name in FILES:  # rows that the recipe itself holds back
+            return f"`{name}` holds them back: set a smaller `sample` there, or take other rows"
+        return REMEDIES.get(reason, "choose another source")
 
     def nothing_left(self) -> UserError:
         """The error of a file without problems: the commonest reason, a row of it, the remedy."""
         dropped = sum(self.dropped_of, Counter())
-        reason = next(iter(dict(dropped.most_common(1))), "")
+        ((reason, _),) = dropped.most_common(1)
+        remedy = self.remedy_of(dropped)
         fault = f"no problem is left of {sum(self.rows_in_of):,} rows: {counts_text(dropped)}"
         shown = f"; the first {reason}: {self.first_of[reason]}" if reason in self.first_of else ""
-        remedy = REMEDIES.get(reason, "choose another source")
         return UserError(f"{self.key}: {fault}{shown}; {remedy}; all are in {DROPPED}")
 
     def summary(self) -> dict[str, Any]:
@@ -206,6 +220,8 @@ class Outputs:
         problem, drop, match = found.problem, found.drop, found.match
         origin = report.sources[source]
         report.dropped_of[source][drop.reason] += 1
+        if match:
+            report.repeated[match.benchmark] += 1
         row = {
             "file": FILES[report.key],
             "reason": drop.reason,
@@ -215,7 +231,8 @@ class Outputs:
             "question": (problem.question if problem else found.text)[:EXCERPT],
             "answers": [gold[:EXCERPT] for gold in problem.answers] if problem else [],
         }
-        shown = [" ".join(text.split())[:SHOWN] for text in (row["question"], drop.detail) if text]
+        length = EXCERPT if drop.reason == "bad_row" else SHOWN  # an error with its remedy
+        shown = [" ".join(text.split())[:length] for text in (row["question"], drop.detail) if text]
         report.first_of.setdefault(drop.reason, f"{found.where}: {': '.join(map(repr, shown))}")
         self._logs[DROPPED].write(json.dumps(row) + "\n")
         if match:

@@ -26,6 +26,7 @@ from pipeline.errors import UserError
 from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from pipeline.rows import EXACT, Row, is_conversation
 
+FIX = "fix the row"
 MARK = "####"  # precedes the gold, in GSM8K and its kin
 Columns = tuple[str, ...]  # names, of which the first that a row has counts
 QUESTIONS = ("problem", "question", "Problem", "prompt", "instruction", "input")
@@ -132,15 +133,20 @@ def build_row(
     source: str,
     *columns: Columns,
     keeps_golds: bool = False,
+    gold_remedy: str = FIX,
     **fields: Any,
 ) -> Problem:
     """A problem from its columns of question, gold and solution; `Drop` without a gold.
 
-    `keeps_golds`: as they stand in the data, for a grader of the user's own.
+    `keeps_golds`: as they stand in the data, for a grader of the user's own. `gold_remedy`: what to
+    do about a gold that is no text, for the message.
     """
     questions, golds, solutions = columns or (QUESTIONS, GOLDS, SOLUTIONS)
     question = get_question(row, questions, where)
-    values = get_bare_golds(row, golds, where) if keeps_golds else get_golds(row, golds, where)
+    if keeps_golds:
+        values = get_bare_golds(row, golds, where)
+    else:
+        values = get_golds(row, golds, where, gold_remedy)
     if not values:
         raise Drop("no_answer")
     used = {*questions, *golds, *solutions}
@@ -202,12 +208,14 @@ def missing_column(row: Row, columns: Columns, where: str, remedy: str) -> UserE
     return UserError(f"{where}: missing column {wanted}, found {there}; {remedy}")
 
 
-def to_text(value: Any, column: str, where: str, allows_numbers: bool = False) -> str:
+def to_text(
+    value: Any, column: str, where: str, allows_numbers: bool = False, remedy: str = FIX
+) -> str:
     """The text of one value, its lines ended as on Unix; see `get_text`."""
     if allows_numbers and type(value) in (int, float, Decimal):
         value = _write_number(value)
     if not isinstance(value, str):
-        raise UserError(f"{where}: {column}: {value!r:.80} is not text; fix the row")
+        raise UserError(f"{where}: {column}: {value!r:.80} is not text; {remedy}")
     return value.replace("\r\n", "\n")
 
 
@@ -335,7 +343,7 @@ def get_solution(row: Row, columns: Columns, golds: Sequence[str], where: str) -
     return next(iter(right or texts), "")
 
 
-def get_golds(row: Row, columns: Columns, where: str) -> list[str]:
+def get_golds(row: Row, columns: Columns, where: str, remedy: str = FIX) -> list[str]:
     """The golds of a row, each once, of which any may match; none where they are null or empty.
 
     Of a chat it is what the assistant's reply boxes last, or states ("The answer is 5.").
@@ -350,7 +358,7 @@ def get_golds(row: Row, columns: Columns, where: str) -> list[str]:
         if not value and any(stated_answers(reply)):
             value = extract_short(reply).prediction
     values = value if isinstance(value, list) else [value]
-    texts = [to_text(one, column, where, allows_numbers=True) for one in values if one is not None]
+    texts = [to_text(one, column, where, True, remedy) for one in values if one is not None]
     golds = [clean_gold(one) for text in texts for one in list_of_texts(text) or [text]]
     return list(dict.fromkeys(gold for gold in golds if gold))
 

@@ -55,7 +55,8 @@ def build_problem(
         raise UserError(f"{where}: {prompt_key}: {prompt!r:.80} is not {wanted}; {remedy}")
     columns = (prompt_key,), (answer_key,), (solution_key,) if solution_key else ()
     level = base.get_number(row, (level_key,), where) if level_key else None
-    fields = {"level": level, "keeps_golds": keeps_golds}
+    remedy = "judge such golds by a `grader` of your own, or fix the row"
+    fields = {"level": level, "keeps_golds": keeps_golds, "gold_remedy": remedy}
     return base.build_row(row, problem_id, where, "generic", *columns, **fields)
 
 

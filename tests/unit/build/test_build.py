@@ -1,5 +1,6 @@
 """The data build: counts that add up, determinism, decontamination, and clean failure."""
 
+import json
 import re
 from pathlib import Path
 
@@ -264,6 +265,8 @@ GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key"
         ([{"q": "How many?", "a": ""}] * 3, "grpo", {}, "no_answer", "answer_key"),
         ([{"q": "How many?", "a": "proof"}] * 3, "grpo", {}, "sentinel_answer", "values"),
         ([{"q": "How many?", "a": "3"}] * 3, "sft", {}, "no_solution", "solution_key"),
+        ([{"q": f"Order {n}?", "a": json.dumps({"id": n})} for n in range(3)], "grpo", {},
+         "gold_not_parseable", "`grader: "),
         ([{"q": "How many?", "a": "3", "l": 1}] * 3, "grpo",
          {"level_key": "l", "min_level": 2}, "level", "min_level"),
         ([{"q": f"Which of {n}?", "choices": ["a", "b"], "a": 1} for n in range(3)]
@@ -289,6 +292,65 @@ def test_where_no_row_is_left_the_log_stays_and_the_commonest_reason_is_shown(
     write_rows(path, [{"q": "What is 1 plus 1?", "a": "2", "s": "1+1=2", "l": 2}])
     assert run(tmp_path, {key: [GENERIC | extra | {"solution_key": "s"}]})[1]["rows_out"] == 1
     assert read_rows(folder / "dropped.jsonl") == []
+
+
+RECORDS = [{"q": f"What did customer {n} order?", "a": {"id": n, "items": 2}} for n in range(30)]
+AS_TEXT = [row | {"a": json.dumps(row["a"])} for row in RECORDS]
+SUMS = [{"q": f"What is {n} plus {7 * n}?", "a": 8 * n} for n in range(11, 16)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "is_left"),
+    [
+        (AS_TEXT, {}, False),
+        (AS_TEXT + SUMS, {}, True),
+        (AS_TEXT, {"mix": {"grpo": {"easy": 1}}}, False),
+        (AS_TEXT + SUMS, {"mix": {"grpo": {"easy": 0.5, "hard": 0.5}}}, False),
+        (RECORDS, {}, False),
+        (RECORDS, {"on_bad_row": "skip"}, False),
+        (RECORDS + SUMS, {"on_bad_row": "skip"}, True),
+    ],
+)
+def test_golds_that_only_a_grader_of_one_s_own_reads_say_so(
+    tmp_path, capsys, rows, changes, is_left
+):
+    write_rows(tmp_path / "a.jsonl", rows)
+    source = GENERIC | ({"difficulty": "easy"} if "mix" in changes else {})
+    if is_left:
+        assert run(tmp_path, {"grpo": [source]} | changes)[1]["rows_out"] == len(SUMS)
+        said = capsys.readouterr().err
+    else:
+        with pytest.raises(UserError) as error:
+            run(tmp_path, {"grpo": [source]} | changes)
+        said = str(error.value)
+    assert "`grader" in said
+
+
+@pytest.mark.parametrize(("num_rows", "sample"), [(10, 100), (10, 10), (15, 10)])
+@pytest.mark.parametrize("key", ["test", "validation", "transfer"])
+def test_a_set_that_holds_back_most_rows_is_named_with_its_key(
+    tmp_path, capsys, key, num_rows, sample
+):
+    rows = [{"q": f"What is {n} plus {7 * n}?", "a": 8 * n} for n in range(11, 11 + num_rows)]
+    write_rows(tmp_path / "a.jsonl", rows)
+    recipe = {key: [GENERIC | {"sample": sample}], "grpo": [GENERIC]}
+    if num_rows > sample:
+        assert run(tmp_path, recipe)[1]["counts"]["grpo_train"] == num_rows - sample
+        said = capsys.readouterr().err
+    else:
+        with pytest.raises(UserError) as error:
+            run(tmp_path, recipe)
+        said = str(error.value)
+    assert f"`{key}` holds them back" in said and "`sample`" in said
+
+
+def test_rows_of_a_benchmark_are_not_the_recipe_s_own_choice(tmp_path):
+    (tmp_path / "gsm8k").mkdir()
+    question = "A train covers 180 miles in 3 hours at one speed. How fast is it, in miles an hour?"
+    write_rows(tmp_path / "gsm8k/test.jsonl", [{"question": question, "answer": "#### 60"}])
+    write_rows(tmp_path / "a.jsonl", [{"q": question, "a": "60"}])
+    with pytest.raises(UserError, match="in no evaluation set"):
+        run(tmp_path, {"grpo": [GENERIC], "decontaminate": ["gsm8k"]})
 
 
 def test_a_failed_build_leaves_the_files_of_the_one_before(tmp_path):
