@@ -36,7 +36,7 @@ try:
     from pipeline.freshness import check_finished, check_same_run, looks_current
     from pipeline.lock import claim
     from pipeline.memory import num_oom_kills
-    from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED
+    from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED, load
     from pipeline.variables import OPTIONS, VARIABLES, Request, check_goals, known_recipes, read
 except ModuleNotFoundError as error:
     if not missing(error):
@@ -92,11 +92,12 @@ def set_deadline(request: Request) -> None:
 
 
 def show_start_model(request: Request) -> None:
-    """Print the model that GRPO starts from."""
+    """Print what GRPO's vLLM server is started with, one word a line: the model, then flags."""
     if request.goals != ("grpo",):
         raise UserError("--start-model: is of grpo; give that goal alone")
     words = stage_words(request, "grpo", is_asked=True)
-    sys.stdout.write(f"{settings_of('grpo', words).model_name_or_path}\n")
+    served = load("stages.checks.vllm:served")
+    sys.stdout.write("".join(f"{word}\n" for word in served(settings_of("grpo", words))))
 
 
 def run_missing(request: Request) -> None:

@@ -139,7 +139,7 @@ REMOVED = {
     "half_precision_backend": "remove it; torch.amp is used",
     "fp16_backend": "remove it; torch.amp is used",
     "vllm_device": "remove it; vllm_mode says whether vLLM shares the training GPUs",
-    "vllm_dtype": "remove it; vLLM takes the dtype of the model",
+    "vllm_dtype": "remove it; vLLM samples in the trainer's: fp16 or bf16",
     "vllm_enable_prefix_caching": "remove it; vLLM decides",
     "num_gpus": "set NUM_PROCESSES and ACCELERATE",
     "n_gpus_per_node": "set NUM_PROCESSES and ACCELERATE",

@@ -78,7 +78,7 @@ OPTIONS = {
     "dry-run": "print the commands that would run, and run none",
     "only": "run this one stage alone, with the flags that follow: --config F --key value",
     "list": "print the run's folder and the stages that are not up to date",
-    "start-model": "print the model that GRPO starts from",
+    "start-model": "print the model that GRPO starts from, then the flags of its vLLM server",
 }
 # Read by the Makefile itself, or by a target that is no goal of this command.
 OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "SHAPE", "MODES", "SMALL", "CPU_STANDIN")

@@ -31,8 +31,9 @@ from stages.arguments import DEFAULTS, GRPO, GrpoArguments, keeps_old_logps
 from stages.blame import blamed
 from stages.checks import check_grpo
 from stages.checks.evaluation import LEAST_PROBLEMS, key_of
-from stages.checks.logprobs import logprobs_mode, why_not_compared
+from stages.checks.logprobs import why_not_compared
 from stages.checks.positions import completion_room
+from stages.checks.vllm import engine_keys
 from stages.launch import launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 from stages.trainer.guards import GuardSettings
@@ -162,7 +163,7 @@ def build_trainer(
     if grpo.use_vllm:
         from stages.trainer.vllm import use_vllm
 
-        use_vllm(args.vllm_call_timeout, logprobs_mode(grpo))
+        use_vllm(args.vllm_call_timeout, engine_keys(grpo, model.dtype))
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
     held_out_rows = trainer_rows(held_out)

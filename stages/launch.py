@@ -215,11 +215,16 @@ def check_deepspeed(engine: str, env: Mapping[str, str]) -> None:
         )
 
 
+def mixed_precision(settings: Any) -> str:
+    """What a recipe computes in, as accelerate names it: fp16, bf16 or no."""
+    if settings.fp16:
+        return "fp16"
+    return "no" if settings.bf16 is False else "bf16"  # TRL's default
+
+
 def check_precision(settings: Settings, env: Mapping[str, str]) -> None:
     """Refuse another precision in the launch than in the recipe."""
-    # TRL's default is bf16 where fp16 is off.
-    is_bf16 = not settings.fp16 if settings.bf16 is None else settings.bf16
-    precision = "fp16" if settings.fp16 else "bf16" if is_bf16 else "no"
+    precision = mixed_precision(settings)
     wanted = env.get("ACCELERATE_MIXED_PRECISION", "no")
     if wanted not in ("no", precision):
         raise UserError(

@@ -175,13 +175,14 @@ on_first() {
 # serve: vLLM's server in the background; on several hosts one server, held together by Ray.
 server=
 serve() {
-  local ray=() model
-  model=$(.venv/bin/python -m pipeline grpo --start-model ${dry_run:+--dry-run})
+  local ray=() words served
+  words=$(.venv/bin/python -m pipeline grpo --start-model ${dry_run:+--dry-run})
+  mapfile -t served <<<"$words" # the model, then the flags by which a server follows the recipe
   ((${#servers[@]} == 1)) || ray=(--distributed-executor-backend ray)
   step_on "${servers[@]}"
   # What the trainer needs of it: docs/vllm.md.
-  local flags=(--port "$VLLM_PORT" --enable-scale-out --logprobs-mode processed_logprobs
-    --weight-transfer-config '{"backend": "nccl"}' "${ray[@]}")
+  local flags=(--port "$VLLM_PORT" --enable-scale-out
+    --weight-transfer-config '{"backend": "nccl"}' "${served[@]:1}" "${ray[@]}")
   # shellcheck disable=SC2016,SC2206 # expanded on the host; VLLM_ARGS is several words
   local command=(env VLLM_SERVER_DEV_MODE=1 HEAD="${servers[0]}" bash -c '
     PATH=$PWD/.venv/bin:$PATH
@@ -193,9 +194,9 @@ serve() {
       exec vllm serve "${@:2}"
     else
       until ray start --address "$HEAD:6379" --block; do sleep 2; done
-    fi' serve "${#servers[@]}" "$model" "${flags[@]}" $VLLM_ARGS)
+    fi' serve "${#servers[@]}" "${served[0]}" "${flags[@]}" $VLLM_ARGS)
   if [[ -n $dry_run ]]; then
-    on_hosts "vllm serve $model ${flags[*]} $VLLM_ARGS"
+    on_hosts "vllm serve ${served[0]} ${flags[*]} $VLLM_ARGS"
   else
     srun "${step[@]}" "${command[@]}" &
     server=$!

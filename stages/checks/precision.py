@@ -1,4 +1,4 @@
-"""The dtype of the weights that AdamW trains."""
+"""The dtype of the weights that AdamW trains, and the one that vLLM samples in."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.errors import UserError
 from pipeline.settings import Settings
 from stages.checks.lora import read_config
-from stages.launch import is_on
+from stages.launch import is_on, mixed_precision
 
 TOO_SMALL = (
     "fp16 weights cannot hold AdamW's moments, and the run would destroy the model; use dtype: "
@@ -23,6 +23,23 @@ def trained_dtype(asked: str | None, config: Mapping[str, Any]) -> str:
         if found := part.get("dtype") or part.get("torch_dtype"):
             return str(found).removeprefix("torch.")
     return ""
+
+
+def sampler_dtype(settings: Any, dtype: str | None) -> tuple[str, str]:
+    """The dtype that vLLM samples in: that of 16 bits which the trainer computes in.
+
+    Args:
+        settings: with GRPO's `fp16` and `bf16`.
+        dtype: the recipe's, of the weights.
+
+    Returns:
+        It and the key that says so; two empty texts leave the choice to vLLM. By itself vLLM takes
+        the 16-bit dtype of the model's config.json, else bfloat16.
+    """
+    mixed = mixed_precision(settings)
+    if mixed != "no":
+        return {"fp16": "float16", "bf16": "bfloat16"}[mixed], f"{mixed}: true"
+    return (dtype, f"dtype: {dtype}") if dtype in ("float16", "bfloat16") else ("", "")
 
 
 def is_kept(settings: Settings) -> bool:

@@ -5,26 +5,47 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from data_prep.sampling import NO_VLLM
 from pipeline import json_files
-from pipeline.console import is_main_process
+from pipeline.console import is_main_process, notice
 from pipeline.errors import UserError
 from pipeline.settings import Settings
 from stages.arguments import keeps_old_logps, steps_per_generation
 from stages.checks.logprobs import logprobs_mode
+from stages.checks.precision import sampler_dtype
 from stages.launch import is_installed
 
 SERVER_INFO = {  # what is read of vLLM's answer
     "vllm_config": {
         "weight_transfer_config?": ({"backend?": object}, None),
-        "model_config": {"logprobs_mode": str},
+        "model_config": {"logprobs_mode": str, "dtype?": (object, None)},
     }
 }
 SERVE = (
     "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out "
-    '--weight-transfer-config \'{"backend": "nccl"}\' --logprobs-mode '
+    '--weight-transfer-config \'{"backend": "nccl"}\''
 )
+
+
+def engine_keys(settings: Any, dtype: str | None) -> dict[str, str]:
+    """What a recipe asks of `vllm.LLM` that TRL has no key for; `dtype`: the recipe's."""
+    asked = {"logprobs_mode": logprobs_mode(settings), "dtype": sampler_dtype(settings, dtype)[0]}
+    return {key: value for key, value in asked.items() if value}
+
+
+def server_flags(settings: Settings) -> list[str]:
+    """The same as words of a server's command."""
+    words: list[str] = []
+    for key, value in engine_keys(settings, settings.dtype).items():
+        words += [f"--{key.replace('_', '-')}", value]
+    return words
+
+
+def served(settings: Settings) -> list[str]:
+    """The model that GRPO's server has at first, and the flags by which it follows the recipe."""
+    return [str(settings.model_name_or_path), *server_flags(settings)]
 
 
 def check_vllm_keys(settings: Settings, num_processes: int) -> None:
@@ -81,26 +102,55 @@ def has_gpu() -> bool:
 
 
 def check_server(settings: Settings) -> None:
-    """Wait until the vLLM server answers, and refuse one that cannot take the trainer's weights."""
-    if settings.vllm_server_base_url:
-        key, url = "vllm_server_base_url", settings.vllm_server_base_url.rstrip("/")
-    else:
-        key = "vllm_server_host"
-        url = f"http://{settings.vllm_server_host}:{settings.vllm_server_port}"
-    wanted = logprobs_mode(settings)
-    _wait_for_server(key, url, settings.vllm_server_timeout, f"{SERVE}{wanted}")
-    fault = _fault_of_server(url, wanted)
-    if fault:
-        raise UserError(f"{key}: the server at {url} {fault}; start it with {SERVE}{wanted}")
+    """Wait until the vLLM server answers, and refuse one that cannot take the trainer's weights.
 
-
-def _fault_of_server(url: str, wanted: str) -> str | None:
-    """Why a server cannot work with the trainer, which wants such log-probs; None where it can."""
+    One of another dtype works, but worse: a notice says so.
+    """
+    key, url = address(settings)
+    command = " ".join([SERVE, *server_flags(settings)])
+    _wait_for_server(key, url, settings.vllm_server_timeout, command)
     try:
-        with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=30) as answer:
-            config = json_files.parse(answer.read(), SERVER_INFO, is_own=False)["vllm_config"]
+        config = read_server(url, 30)
     except (OSError, ValueError) as error:
-        return f"does not show its settings ({error}), so it takes no weights either"
+        fault: str | None = f"does not show its settings ({error}), so it takes no weights either"
+    else:
+        fault = _fault_of_server(config, logprobs_mode(settings))
+    if fault:
+        raise UserError(f"{key}: the server at {url} {fault}; start it with {command}")
+    if differs := other_dtype(settings, config):
+        notice(f"{key}: the server at {url} {differs}; start it with {command}")
+
+
+def address(settings: Settings) -> tuple[str, str]:
+    """The key that names the server, and its URL."""
+    if settings.vllm_server_base_url:
+        return "vllm_server_base_url", settings.vllm_server_base_url.rstrip("/")
+    url = f"http://{settings.vllm_server_host}:{settings.vllm_server_port}"
+    return "vllm_server_host", url
+
+
+def read_server(url: str, seconds: float) -> dict[str, Any]:
+    """The settings that a server says it has.
+
+    Raises:
+        OSError: it does not answer within `seconds`, or not in development mode.
+        ValueError: it answers something else.
+    """
+    with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=seconds) as answer:
+        return json_files.parse(answer.read(), SERVER_INFO, is_own=False)["vllm_config"]
+
+
+def other_dtype(settings: Settings, config: dict[str, Any]) -> str:
+    """How a server samples in another dtype than the trainer's; empty where it does not."""
+    wanted, said = sampler_dtype(settings, settings.dtype)
+    found = str(config["model_config"].get("dtype") or wanted).removeprefix("torch.")
+    if not wanted or found == wanted:
+        return ""
+    return f"samples in {found}, but with {said} the trainer computes in {wanted}"
+
+
+def _fault_of_server(config: dict[str, Any], wanted: str) -> str | None:
+    """Why a server cannot work with the trainer, which wants such log-probs; None where it can."""
     if (config.get("weight_transfer_config") or {}).get("backend") != "nccl":
         return "takes no weights by NCCL"
     mode = config["model_config"]["logprobs_mode"]

@@ -70,6 +70,7 @@ def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
         ("grpo.yaml", inputs.check_problems),
         ("model", inputs.check_model),
         ("packages", inputs.check_installed),
+        ("grpo.yaml", inputs.check_server),
         ("LoRA", inputs.check_lora),
         ("batches", batches.check_batches),
         ("limits", lengths.check_limits),

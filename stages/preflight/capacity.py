@@ -13,6 +13,7 @@ from stages.checks.lora import fits, is_pattern
 from stages.checks.positions import completion_room
 from stages.checks.precision import trained_dtype
 from stages.checks.vllm import has_gpu
+from stages.launch import mixed_precision
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
 from stages.run_folder import checkpoint_bytes, state_bytes
@@ -80,7 +81,7 @@ def build_step(
     processes: int = 1,
 ) -> Step:
     """Build the worst step of a recipe: the largest micro-batch, all rows as long as allowed."""
-    is_mixed = values.fp16 or values.bf16 is not False  # TRL's default is bf16
+    is_mixed = mixed_precision(values) != "no"
     is_zero, has_lora = engine.startswith("zero"), values.use_peft
     # DeepSpeed trains bf16 weights beside fp32 masters, whatever the dtype.
     weight = 2 if is_zero and is_mixed else weight_bytes(values, model)
@@ -233,7 +234,7 @@ def check_cache(
 ) -> Finding:
     """Check how many completions the KV cache of an engine of `share` bytes holds at once."""
     parallel = values.vllm_tensor_parallel_size
-    weights = 2 * model.params / parallel  # vLLM serves fp32 checkpoints in bf16, too
+    weights = 2 * model.params / parallel  # 16 bits, also where the trainer's are 32
     token = max(1, 4 * model.layers * model.key // parallel)
     tokens = max(0, int((share - weights - VLLM_WORK) // token))
     length = prompt_room(values, longest) + longest_completion(values, model, longest)

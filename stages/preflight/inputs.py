@@ -26,16 +26,19 @@ from pipeline.settings import (
 from pipeline.stages import STAGES, config_name, load_keys
 from pipeline.values import redact
 from stages.arguments import DEFAULTS
+from stages.checks import vllm
 from stages.checks.common import check_packages
 from stages.checks.evaluation import check_held_out, check_sft_held_out
 from stages.checks.lora import check_tied
 from stages.checks.packing import check_layers
 from stages.checks.positions import check_positions
+from stages.checks.precision import sampler_dtype
 from stages.distill import DistillArguments
 from stages.planned_launch import as_launched, read_launch
 from stages.sweep_data import Variants
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
+START = "start it with --dtype {}"
 ERROR, WARNING, UNCHECKED, OK = "error", "warning", "not checked", "ok"
 
 
@@ -289,6 +292,29 @@ def check_lora(recipe: Recipe) -> None:
     """Check LoRA's targets against the models' shapes, as the stages do against their files."""
     for stage in recipe.stages():
         check_tied(recipe.settings[stage], recipe.known_shape(stage))
+
+
+def check_server(recipe: Recipe) -> Iterator[Finding]:
+    """Compare the dtype of GRPO's vLLM server with the trainer's."""
+    values = recipe.settings.get("grpo", {})
+    if not values.get("use_vllm") or values.vllm_mode != "server":
+        return
+    wanted, said = sampler_dtype(values, values.dtype)
+    if not wanted:
+        return
+    key, url = vllm.address(values)
+    try:
+        differs = vllm.other_dtype(values, vllm.read_server(url, seconds=3))
+    except (OSError, ValueError):  # it may start later; then vLLM itself takes bfloat16
+        level = WARNING if wanted == "float16" else UNCHECKED
+        text = f"{key}: no server at {url} says what it samples in; with {said} the trainer"
+        yield Finding(level, "grpo.yaml", f"{text} computes in {wanted}", START.format(wanted))
+        return
+    if differs:
+        text = f"{key}: the server at {url} {differs}"
+        yield Finding(WARNING, "grpo.yaml", text, START.format(wanted))
+    else:
+        yield Finding(OK, "grpo.yaml", f"{key}: the server at {url} samples in {wanted}")
 
 
 def is_own_folder(recipe: Recipe, model: str | None) -> bool:

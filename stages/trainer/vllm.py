@@ -2,14 +2,14 @@
 
 TRL waits for a server without end. It also takes completions from a server that was restarted with
 other weights. `Watched` ends such a run before it trains on them, so that the same command resumes
-it.
+it. TRL has no key for a colocated engine's dtype and kind of log-probs; `asking_for` sets them.
 """
 
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from trl.generation import vllm_generation
@@ -18,7 +18,6 @@ from trl.trainer import grpo_trainer
 from pipeline.console import one_line, write_past_locks
 from pipeline.errors import LOST, LostError, OutOfMemoryError, UserError
 from pipeline.memory import memory_fault
-from stages.checks.logprobs import PROCESSED
 from stages.restarts import is_lost_peer
 
 REMEDY = "with it up again, the same command resumes from the last checkpoint"
@@ -28,7 +27,7 @@ class Watched(vllm_generation.VLLMGeneration):
     """TRL's `VLLMGeneration`, each of whose calls ends: in time, or with one line and code 75."""
 
     seconds = 1200.0  # for one call
-    logprobs_mode = PROCESSED  # TRL's own
+    asked: ClassVar[dict[str, str]] = {}  # of `vllm.LLM`, beside what TRL asks for
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._frozen: dict[str, torch.Tensor] = {}
@@ -36,7 +35,7 @@ class Watched(vllm_generation.VLLMGeneration):
 
     def _init_vllm(self) -> None:
         try:
-            with asking_for(self.logprobs_mode) if self.mode == "colocate" else nullcontext():
+            with asking_for(self.asked) if self.mode == "colocate" else nullcontext():
                 super()._init_vllm()
         except ValueError as error:  # too little memory, a model that it does not know
             if self.mode == "server":
@@ -123,10 +122,10 @@ class Watched(vllm_generation.VLLMGeneration):
 
 
 @contextmanager
-def asking_for(logprobs_mode: str) -> Iterator[None]:
-    """Let TRL build its engine with other log-probs than "processed", its only choice."""
+def asking_for(asked: dict[str, str]) -> Iterator[None]:
+    """Let TRL build its engine with what it has no key for: a dtype, "raw" log-probs."""
     build = vllm_generation.LLM
-    vllm_generation.LLM = lambda **given: build(**given | {"logprobs_mode": logprobs_mode})
+    vllm_generation.LLM = lambda **given: build(**given | asked)
     try:
         yield
     finally:
@@ -153,7 +152,10 @@ def frozen_kept(model: Any, copies: dict[str, torch.Tensor]) -> Iterator[None]:
         weight.copy_(copies[name])
 
 
-def use_vllm(seconds: float, logprobs_mode: str = PROCESSED) -> None:
-    """Let GRPO trainers built from now on have a watched vLLM; one call may take `seconds`."""
-    Watched.seconds, Watched.logprobs_mode = seconds, logprobs_mode
+def use_vllm(seconds: float, asked: dict[str, str]) -> None:
+    """Let GRPO trainers built from now on have a watched vLLM; one call may take `seconds`.
+
+    `asked`: of a colocated engine, as `stages.checks.vllm.engine_keys` has it.
+    """
+    Watched.seconds, Watched.asked = seconds, asked
     grpo_trainer.VLLMGeneration = Watched

@@ -263,6 +263,10 @@ MISTAKES = {
         launched(8, recipe="grpo7b", vllm_tensor_parallel_size=3),
     "error sft.yaml: without use_peft": keys("sft", lora_r=8),
     "error grpo.yaml: without use_vllm": keys("grpo", vllm_mode="colocate"),
+    "warning grpo.yaml: the trainer computes in float16":
+        keys("grpo", "grpo7b", fp16=True, bf16=False, vllm_mode="server",
+             vllm_server_host="127.0.0.1", vllm_server_port=9, vllm_enable_sleep_mode=None,
+             vllm_gpu_memory_utilization=None, vllm_max_model_length=None),
     "error sft.yaml: wrapped cuts rows": keys("sft", packing=True, packing_strategy="wrapped"),
     "error sft.yaml: cosine_with_min_lr needs":
         keys("sft", lr_scheduler_type="cosine_with_min_lr"),

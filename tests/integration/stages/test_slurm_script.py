@@ -260,6 +260,16 @@ def test_the_real_parsers_take_the_flags(job):
     assert model.model_name_or_path == server[3]  # served and trained are the same
 
 
+def test_the_server_follows_the_recipe(job):
+    given = {"VLLM_HOSTS": "1", "KEYS": "grpo.fp16=true grpo.bf16=false grpo.top_p=0.9"}
+    code, said, records = job.run(**given)
+    assert code == 0, said
+    (server,) = (r for r in records if r[0] == "vllm" and r[2] == "serve")
+    assert value(server, "--dtype") == "float16"
+    assert value(server, "--logprobs-mode") == "raw_logprobs"
+    assert " --dtype float16" in job.run(flags=["--dry-run"], **given)[1]
+
+
 @pytest.mark.parametrize(
     ("given", "model"),
     [

@@ -7,9 +7,11 @@ before the ceiling in pyproject.toml is raised. The last tests hold real runs ag
 import ast
 import dataclasses
 import inspect
+import os
 import re
 import textwrap
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -42,19 +44,42 @@ PINNED = {
 }  # fmt: skip
 
 
-def test_trl_builds_its_engine_with_one_kind_of_log_probs(monkeypatch):
-    """`asking_for` puts another in the place of these words; there is no key for it."""
+class Asked(Exception):
+    """What `vllm.LLM` would be built with."""
+
+
+@pytest.mark.parametrize(
+    ("keys", "asked"),
+    [
+        ({"fp16": True}, {"dtype": "float16"}),
+        ({"bf16": True}, {"dtype": "bfloat16"}),
+        ({"bf16": None}, {"dtype": "bfloat16"}),  # TRL's default
+        ({"dtype": "bfloat16"}, {"dtype": "bfloat16"}),
+        ({}, {}),  # trained in float32: TRL leaves the dtype to vLLM
+        ({"fp16": True, "top_p": 0.9}, {"dtype": "float16", "logprobs_mode": "raw_logprobs"}),
+    ],
+    ids=str,
+)
+def test_what_trl_asks_its_engine_for(run_stage, monkeypatch, keys, asked):
+    """TRL has no key for the dtype, which would be that of config.json, nor for the log-probs.
+
+    `asking_for` sets both in the stage; all else here is TRL's own start of a colocated engine.
+    """
     from trl.generation import vllm_generation
 
-    from stages.trainer.vllm import asking_for
+    def build(**given):
+        raise Asked(given)
 
-    source = inspect.getsource(VLLMGeneration._init_vllm)
-    assert "self.llm = LLM(" in source and 'logprobs_mode="processed_logprobs"' in source
-    build = dict
+    monkeypatch.setattr(vllm_generation, "is_vllm_available", lambda: True)
     monkeypatch.setattr(vllm_generation, "LLM", build, raising=False)
-    with asking_for("raw_logprobs"):
-        made = vllm_generation.LLM(model="m", logprobs_mode="processed_logprobs")
-    assert made == {"model": "m", "logprobs_mode": "raw_logprobs"}
+    for check in ("check_vllm", "check_device"):  # this host has no GPU
+        monkeypatch.setattr(f"stages.checks.{check}", lambda settings: None)
+    with mock.patch.dict(os.environ), pytest.raises(Asked) as error:
+        run_stage("grpo", use_vllm=True, vllm_mode="colocate", **keys)
+    (given,) = error.value.args
+    assert {"model", "gpu_memory_utilization", "enable_sleep_mode"} <= given.keys()
+    found = {key: given[key] for key in ("dtype", "logprobs_mode") if key in given}
+    assert found == {"logprobs_mode": "processed_logprobs"} | asked
     assert vllm_generation.LLM is build
 
 

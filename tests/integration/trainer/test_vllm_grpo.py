@@ -5,6 +5,7 @@ import inspect
 import itertools
 import json
 import os
+import shlex
 import signal
 
 import pytest
@@ -136,6 +137,30 @@ def test_the_engine_follows_the_weights(train, models, model, settings):
     assert mismatch(folder / "checkpoint-2", batches[3]) > 1.01  # in the last step, too
 
 
+@pytest.mark.parametrize(
+    ("keys", "dtype", "most"),
+    [({"fp16": True}, torch.float16, 1.02), ({"bf16": True}, torch.bfloat16, 1.2)],
+    ids=["fp16", "bf16"],
+)
+def test_the_engine_samples_in_the_trainers_16_bits(train, monkeypatch, keys, dtype, most):
+    """And takes its float32 weights at each sync."""
+    from trl.generation import vllm_generation
+
+    start, engines = vllm_generation.LLM, []
+
+    def build(**given):
+        engines.append(start(**given))
+        return engines[-1]
+
+    monkeypatch.setattr(vllm_generation, "LLM", build)
+    monkeypatch.setattr("stages.checks.check_device", lambda settings: None)  # fp16 wants a GPU
+    folder, _ = train(**keys)
+    (engine,) = engines
+    assert engine.llm_engine.model_config.dtype == dtype
+    alignment = [log["guard/alignment"] for log in read_logs(folder)]
+    assert len(alignment) == 4 and all(1.0001 < value < most for value in alignment)
+
+
 def read_weights(folder):
     return {name: value.tolist() for name, value in load_file(folder / "model.safetensors").items()}
 
@@ -173,7 +198,7 @@ def test_a_refusal_is_one_line(train, monkeypatch):
     with pytest.raises(UserError) as error:
         train(vllm_gpu_memory_utilization=0.3)
     assert str(error.value).startswith("use_vllm: vLLM does not start with ")
-    assert str(error.value).endswith("_utilization, 0.3): Available memory (1/2) is less")
+    assert str(error.value).endswith("_utilization: 0.3): Available memory (1/2) is less")
 
 
 def test_an_engine_that_dies_is_one_line_and_the_run_resumes(train, monkeypatch, tmp_path, capfd):
@@ -272,15 +297,20 @@ def test_two_processes(write_recipe, run_two_processes, models):
 # The names of TRL and vLLM that training with vLLM leans on
 
 
-def test_a_start_of_a_server_has_a_name():
-    """By which `Watched` knows that a server was restarted."""
-    from vllm.config import VllmConfig
+def test_a_start_of_a_server_has_a_name(models):
+    """By which `Watched` knows that a server was restarted; and its dtype, as we compare it."""
+    from vllm.config import ModelConfig, VllmConfig
     from vllm.entrypoints.serve.dev.server_info.api_router import PydanticVllmConfig
 
     first, second = (
         PydanticVllmConfig.dump_python(VllmConfig(), mode="json", fallback=str) for _ in range(2)
     )
     assert first["instance_id"] != second["instance_id"]
+    for dtype in ("float16", "bfloat16"):
+        model = ModelConfig(str(models / "tied"), dtype=dtype)
+        config = VllmConfig(model_config=model)
+        said = PydanticVllmConfig.dump_python(config, mode="json", fallback=str)
+        assert said["model_config"]["dtype"] == f"torch.{dtype}"
 
 
 @pytest.mark.parametrize(
@@ -316,15 +346,16 @@ def test_what_a_server_says_and_how_it_is_started():
     from trl.generation.vllm_client import VLLMClient
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-    from stages.checks.vllm import SERVE
+    from stages.checks.vllm import SERVE, server_flags
+    from tests.unit.stages.helpers import grpo
 
     assert 'f"{self.base_url}/health"' in inspect.getsource(VLLMClient.check_server)
     told = inspect.getsource(VLLMClient.get_server_info)
     assert "/server_info" in told and '["vllm_config"]' in told and "VLLM_SERVER_DEV_MODE=1" in told
     # TRL's own start adds what a trainer needs; ours leaves out a limit that GRPO does not reach.
-    theirs = " ".join(build_command(ScriptArguments(model="MODEL")))
-    for flag in SERVE.replace("'", "").split("MODEL ")[1].split(" --"):
-        assert flag.removeprefix("--") in theirs
+    theirs = build_command(ScriptArguments(model="MODEL", dtype="float16"))
+    ours = shlex.split(SERVE)[4:] + server_flags(grpo({"fp16": True, "bf16": False}))
+    assert {*ours} <= {*theirs}
 
 
 @pytest.mark.parametrize("name", ROWS.keys() - {*HERE})

@@ -58,13 +58,18 @@ def test_a_variable_that_is_given_now_counts(check, tmp_path, stage, config, giv
     assert check(stage, config, *given) is expected
 
 
-@pytest.mark.parametrize(
-    ("goal", "said"), [("grpo", "Qwen/Qwen2.5-7B\n"), ("data", "give that goal alone")]
-)
-def test_the_start_model_is_of_grpo(goal, said):
-    command = [sys.executable, "-m", "pipeline", goal, "--start-model", "--recipe", "rlite"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert said in done.stdout + done.stderr and done.returncode == (0 if goal == "grpo" else 2)
+def test_the_start_model_is_of_grpo_with_the_flags_of_its_server():
+    def start(goal, *keys):
+        command = [sys.executable, "-m", "pipeline", goal, "--start-model", "--recipe", "rlite"]
+        command += ["--keys", *keys] if keys else []
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert start("data").returncode == 2
+    flags = ["--logprobs-mode", "processed_logprobs", "--dtype", "bfloat16"]
+    assert start("grpo").stdout.splitlines() == ["Qwen/Qwen2.5-7B", *flags]
+    flags = ["--logprobs-mode", "raw_logprobs", "--dtype", "float16"]
+    other = ("grpo.fp16=true", "grpo.bf16=false", "grpo.top_p=0.9")
+    assert start("grpo", *other).stdout.splitlines() == ["Qwen/Qwen2.5-7B", *flags]
 
 
 @pytest.mark.parametrize("flags", [["--opens_gate", "false"], ["--completions", "x.jsonl"]])

@@ -5,7 +5,12 @@ import json
 import pytest
 
 from stages.checks.common import check_rounding
-from stages.checks.precision import check_dtype, check_model_dtype, trained_dtype
+from stages.checks.precision import (
+    check_dtype,
+    check_model_dtype,
+    sampler_dtype,
+    trained_dtype,
+)
 from stages.preflight.batches import check_precision
 from tests.unit.stages.helpers import grpo, named, sft
 
@@ -51,6 +56,22 @@ def test_the_models_own_dtype_counts_where_the_recipe_leaves_it(tmp_path, asked,
     assert named(check_model_dtype, sft(values)) == refused
     assert named(check_model_dtype, sft(values | LORA)) is None
     assert named(check_model_dtype, sft(values | {"dtype": "float32"})) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({"fp16": True, "bf16": False}, ("float16", "fp16: true")),
+        ({"fp16": True, "dtype": "bfloat16"} | LORA, ("float16", "fp16: true")),
+        ({}, ("bfloat16", "bf16: true")),  # TRL's default
+        ({"bf16": False, "dtype": "bfloat16"}, ("bfloat16", "dtype: bfloat16")),
+        ({"bf16": False, "dtype": "auto"}, ("", "")),
+        ({"bf16": False}, ("", "")),
+    ],
+)
+def test_vllm_samples_in_what_the_trainer_computes_in(values, found):
+    settings = grpo(values)
+    assert sampler_dtype(settings, settings.dtype) == found
 
 
 def test_preflight_keeps_no_float16_updates():

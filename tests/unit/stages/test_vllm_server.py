@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.errors import UserError
 from stages.checks import check_grpo_keys, vllm
+from stages.preflight.inputs import PreflightArguments, Recipe, check_server
 from tests.unit.stages.helpers import grpo, named
 
 ON = {"use_vllm": True}
@@ -120,6 +121,50 @@ def test_a_server_that_does_not_come(serve, monkeypatch):
 def test_a_server_that_cannot_serve_a_trainer(serve, answer, words):
     with pytest.raises(UserError, match=f"^vllm_server_host: .* {words}.*--logprobs-mode"):
         check(serve(health=(200, {}), server_info=answer))
+
+
+FP16 = {"fp16": True, "bf16": False}
+DTYPES = [  # the trainer's keys, what a server says, what it should sample in if that is not it
+    (FP16, "torch.float16", None),
+    (FP16, "torch.bfloat16", "float16"),
+    ({"bf16": True}, "torch.float16", "bfloat16"),
+    ({}, "bfloat16", None),
+    ({"bf16": False}, "torch.bfloat16", None),  # vLLM's own choice for a trainer of 32 bits
+    (FP16, None, None),
+]
+
+
+@pytest.mark.parametrize(("values", "said", "wanted"), DTYPES)
+def test_a_server_of_another_dtype_is_named(serve, capfd, values, said, wanted):
+    """In a line of the run and of preflight, with the flag that the server lacks."""
+    config = CONFIG | {"model_config": CONFIG["model_config"] | {"dtype": said}}
+    values |= serve(health=(200, {}), server_info=(200, {"vllm_config": config}))
+    check(values)
+    err = capfd.readouterr().err
+    found = preflight(values)
+    if wanted is None:
+        assert err == "" and all(one.level == "ok" for one in found)
+        return
+    key = "fp16: true" if "fp16" in values else "bf16: true"
+    assert err.startswith("notice: vllm_server_host: ") and key in err
+    assert f"--dtype {wanted}" in err
+    (one,) = found
+    assert (one.level, one.topic) == ("warning", "grpo.yaml") and key in one.text
+    assert f"--dtype {wanted}" in one.remedy
+
+
+@pytest.mark.parametrize(
+    ("values", "level"), [(FP16, "warning"), ({"bf16": True}, "not checked"), ({"bf16": False}, "")]
+)
+def test_preflight_names_the_dtype_of_a_server_that_is_not_there(serve, values, level):
+    values = serve(server_info=(404, {})) | values
+    assert [one.level for one in preflight(values)] == ([level] if level else [])
+    assert preflight(values | {"vllm_mode": "colocate"}) == []
+
+
+def preflight(values):
+    recipe = Recipe(PreflightArguments("configs/x"), "runs/x", {}, "none", {"grpo": grpo(values)})
+    return list(check_server(recipe))
 
 
 def test_a_bound_on_calls_of_vllm_needs_vllm():
