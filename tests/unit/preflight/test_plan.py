@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.plan import RECIPES
+from benchmarks.plan import KNOWN, RECIPES, step_row
 from pipeline.errors import UserError
 from stages.preflight import roofline
 from stages.preflight.inputs import load_shape
@@ -89,6 +89,15 @@ def test_the_hours_of_the_readmes_are_the_plan_s(name):
     said = re.search(r"\*\*Hours\*\*: about ([\d.,]+)", text)[1].rstrip(".,").replace(",", "")
     hours = sum(stage.seconds for stage in planned(name).values()) / 3600
     assert float(said) == pytest.approx(hours, rel=0.1)
+
+
+@pytest.mark.parametrize("case", KNOWN["cases"], ids=lambda case: case["run"])
+def test_a_published_step_is_planned(case):
+    assert abs(float(step_row(case)["error"].rstrip("%"))) < 50
+
+
+def test_rlinf_s_7b_takes_the_hours_of_sixteen_hosts():
+    assert planned("rlinf-7b")["grpo"].seconds * 128 / 3600 == pytest.approx(31_685, rel=0.01)
 
 
 def test_a_recipe_for_a_cpu_has_no_stages_to_plan():
