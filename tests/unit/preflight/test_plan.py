@@ -96,8 +96,11 @@ def test_a_published_step_is_planned(case):
     assert abs(float(step_row(case)["error"].rstrip("%"))) < 50
 
 
-def test_rlinf_s_7b_takes_the_hours_of_sixteen_hosts():
-    assert planned("rlinf-7b")["grpo"].seconds * 128 / 3600 == pytest.approx(31_685, rel=0.01)
+@pytest.mark.parametrize("name, said", [("rlinf-7b", "31,685"), ("rlinf-1.5b", "10,828")])
+def test_rlinf_s_recipes_take_the_gpu_hours_of_their_readme(name, said):
+    text = (ROOT / "configs" / name / "README.md").read_text(encoding="utf-8")
+    assert f"128 GPUs for all 5 epochs, {said} GPU-hours" in text
+    assert f"{planned(name)['grpo'].seconds * 128 / 3600:,.0f}" == said
 
 
 def test_a_recipe_for_a_cpu_has_no_stages_to_plan():
