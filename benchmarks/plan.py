@@ -57,6 +57,7 @@ def planned(case: dict[str, Any]) -> dict[str, float]:
     """Seconds of the phases of a case's step by the plan."""
     values = SimpleNamespace(
         use_vllm=True, vllm_mode="server", vllm_tensor_parallel_size=case["parallel"],
+        vllm_max_model_length=None, max_prompt_length=case["prompt"],
         vllm_importance_sampling_correction=True, max_completion_length=case["longest"],
         per_device_train_batch_size=1, gradient_accumulation_steps=1, num_iterations=1,
         steps_per_generation=case["updates"], generation_batch_size=None,

@@ -295,6 +295,8 @@ def open_tokenizer(checkpoint: str, key: str, **kwargs: Any) -> tuple[Any, str]:
 
     kwargs.setdefault("trust_remote_code", False)  # else transformers asks on the terminal
     path = tokenizer_path(checkpoint)
+    if path.startswith((".", "/")) and not Path(path).exists():  # no name that the hub may know
+        raise UserError(f"{key}: {checkpoint} is not there; make this folder, or name another")
     with loading("tokenizer", checkpoint, key):
         tokenizer = AutoTokenizer.from_pretrained(path, **kwargs)
         tokenizer, difference = tokenizer_file.as_written(tokenizer, path, key, **kwargs)

@@ -31,7 +31,7 @@ class Prompt(NamedTuple):
 # Chosen with the key `prompt` of data.yaml and eval.yaml. The first four are ours. Those that bear
 # a run's name are its own to the byte, missing spaces and all. Sources, as in docs/published.yaml:
 # Perplexity's write-up; for `boba` RLinf's and the rows of AReaL-boba-Data; for `rlite` grpo.py of
-# RLite-Recipe at d8b649a. Boba's rows hold R1's whole template. Here the model's own is rendered,
+# RLite-Recipe at c746fce. Boba's rows hold R1's whole template. Here the model's own is rendered,
 # which adds BOS, and a line break or space may differ.
 PROMPTS = {
     "none": Prompt(),

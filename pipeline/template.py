@@ -26,7 +26,7 @@ from pipeline.errors import UserError, run_cli
 from pipeline.folders import check_output
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
-TEXTS = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
+TEXTS = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "README.md")  # with the licence
 LEFT_OUT = ("manifest.json", "files.json", "run.json")  # a stage's word for other files than these
 
 

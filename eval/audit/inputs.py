@@ -6,6 +6,7 @@ again as evaluation loads it.
 
 import contextlib
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ from pipeline.errors import UserError
 from pipeline.generation import read_repaired
 from pipeline.keys import flags as key_flags
 from pipeline.rows import read_rows
-from pipeline.settings import parse
+from pipeline.settings import UNSET, parse
+from pipeline.settings import Settings as StageSettings
 
 NO_LIMIT = 1 << 30  # tokens
 
@@ -70,7 +72,6 @@ def load_recipe(args: Any, folder: str) -> Recipe:
     from stages.arguments import DEFAULTS, GrpoArguments, SftArguments
     from stages.checks import check_grpo_values, check_sft_keys
 
-    cpu = ["--use_cpu", "true", "--bf16", "false"]  # a GPU recipe must be auditable without one
     found: dict[str, tuple] = {}
     for stage, own, kind, check in (
         ("sft", SftArguments, "SFTConfig", check_sft_keys),
@@ -78,7 +79,7 @@ def load_recipe(args: Any, folder: str) -> Recipe:
     ):
         path = Path(args.recipe, f"{stage}.yaml")
         if path.is_file():
-            argv = ["--config", str(path), "--run_dir", args.run, *cpu]
+            argv = ["--config", str(path), "--run_dir", args.run]
             argv += key_flags(args.keys, args.recipe, stage)
             if args.model:
                 argv += ["--model", args.model]
@@ -86,7 +87,8 @@ def load_recipe(args: Any, folder: str) -> Recipe:
                 for key in ("reward_funcs", "reward_weights"):
                     if given := getattr(args, key):
                         argv += [f"--{key}", *map(str, given)]
-            found[stage] = parse(__doc__, own, (kind, "ModelConfig"), check, argv, DEFAULTS)
+            kinds = (kind, "ModelConfig")
+            found[stage] = parse(__doc__, own, kinds, on_cpu(check), argv, DEFAULTS)
     if not found:
         raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")
     _, config, model = next(iter(found.values()))
@@ -112,6 +114,19 @@ def load_recipe(args: Any, folder: str) -> Recipe:
         files |= {"grpo_train": grpo.train_file, "grpo_eval": grpo.eval_file}
     model = args.tokenizer or model.model_name_or_path
     return Recipe(tokenizer, model, eos_token_ids(ends, tokenizer), files, grpo, config)
+
+
+def on_cpu(check: Callable[[StageSettings], Any]) -> Callable[[StageSettings], StageSettings]:
+    """The check of a stage's settings, then these settings for a machine without a GPU.
+
+    The check comes first: it refuses on a CPU what the recipe's GPU can do.
+    """
+
+    def run(settings: StageSettings) -> StageSettings:
+        settings = check(settings) or settings
+        return settings.replaced(use_cpu=True, tf32=UNSET)
+
+    return run
 
 
 def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:

@@ -256,6 +256,18 @@ def test_what_fails_no_recipe_is_a_note(recipe, change, note):
 
 
 @pytest.mark.parametrize(
+    "keys",
+    [
+        {"bf16": True}, {"fp16": True, "bf16": False, "dtype": "float32"}, {"tf32": True},
+        {"attn_implementation": "flash_attention_2"},
+    ],
+)  # fmt: skip
+def test_a_recipe_for_a_gpu_is_audited_without_one(recipe, keys):
+    recipe.write("grpo", use_cpu=False, **keys)
+    assert recipe.audit() == 0
+
+
+@pytest.mark.parametrize(
     ("names", "weights", "passes"),
     [
         (["think_format_reward"], [1.0], False),

@@ -94,10 +94,9 @@ def downloads(tmp_path, shared_data):
 def perplexity_on_numinamath():
     """The recipe's data.yaml with the comment's source in the place of ORZ."""
     text = (CONFIGS / "perplexity/data.yaml").read_text(encoding="utf-8")
-    lines = text.splitlines(keepends=True)
-    start = next(at for at, line in enumerate(lines) if "- name: numinamath" in line)
-    block = "".join(line.replace("# ", "", 1) for line in lines[start : start + 4])
-    return yaml.safe_load(text) | {"grpo": yaml.safe_load(block)}
+    recipe = yaml.safe_load(text.replace("# - {name: numinamath", "- {name: numinamath"))
+    assert [source["name"] for source in recipe["grpo"]] == ["orz", "numinamath"]
+    return recipe | {"distill": [], "grpo": recipe["grpo"][1:]}
 
 
 def test_perplexity_on_numinamath_without_traces(downloads, tmp_path, capsys):

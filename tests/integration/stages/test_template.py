@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import chat_template_utils
 
-from pipeline import template
+from pipeline import card, template
 from pipeline.checkpoints import check_checkpoint
 from pipeline.errors import UserError
 from tests.integration.conftest import CHATML
@@ -35,6 +35,7 @@ def base(tmp_path, tiny_model_dir):
     change(folder, "config.json", eos_token_id=pad)
     change(folder, "generation_config.json", eos_token_id=pad)
     change(folder, "manifest.json", stage="sft")  # is not the new folder's
+    (folder / "README.md").write_text("---\nlicense: llama3.1\n---\n")
     return folder
 
 
@@ -70,6 +71,7 @@ def test_a_base_model_gets_template_and_ends(base, chat, tmp_path, monkeypatch, 
         assert torch.equal(model.state_dict()[name], weight)
     assert (folder / "model.safetensors").resolve() == (base / "model.safetensors").resolve()
     assert not (folder / "manifest.json").exists()
+    assert card.find_licence(str(folder)) == "llama3.1"
     # BASE and what lies beside the folder are as before.
     assert not (base / "chat_template.jinja").exists()
     assert [path.name for path in folder.parent.iterdir()] == ["whole"]

@@ -38,6 +38,14 @@ def test_a_damaged_tokenizer_is_refused_in_one_line(folder, content):
     assert "\n" not in str(error.value) and error.value.__cause__
 
 
+@pytest.mark.parametrize("relative", [True, False])
+def test_a_missing_folder_is_no_name_for_the_hub(folder, monkeypatch, relative):
+    monkeypatch.chdir(folder)
+    name = "./runs/llama-base" if relative else f"{folder}/llama-base"
+    with pytest.raises(UserError, match=f"^model: {name} is not there"):
+        load_tokenizer(name, "model")
+
+
 def test_only_what_is_needed_must_be_there(folder):
     assert load_tokenizer(str(folder), "model", needs=())("a")["input_ids"] == [0]
     with pytest.raises(UserError, match=rf"^model: .*{folder} has no chat_template"):

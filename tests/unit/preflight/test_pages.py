@@ -103,6 +103,16 @@ def test_memory_of_the_recipes_page_is_preflight_s(name):
     assert said == [peak(full, "sft"), peak(full, "grpo"), peak(lora, "grpo")]
 
 
+@pytest.mark.parametrize(
+    "name, launch, said",
+    [("rlinf-7b", "fsdp2", "45.3"), ("rlinf-1.5b", "multi_node", "43.8")],
+)
+def test_memory_of_rlinf_s_sixteen_hosts_is_preflight_s(name, launch, said):
+    text = (ROOT / "configs" / name / "README.md").read_text(encoding="utf-8")
+    assert f"{said} GiB of each" in text
+    assert peak(read(name, gpus=128, accelerate=launch), "grpo") == said
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_gpus_and_hours_of_the_recipes_page_are_the_plan_s(name):
     _, gpus, hours, _ = rows(section(RECIPE_PAGE, "Recipes"))[name]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.plan import RECIPES
+from benchmarks.plan import KNOWN, RECIPES, step_row
 from pipeline.errors import UserError
 from stages.preflight import roofline
 from stages.preflight.capacity import check_memory
@@ -135,6 +135,18 @@ def test_a_recipe_s_own_launch_needs_no_warning(name):
     given = {"gpus": RECIPES[name]} | ({"accelerate": "fsdp2"} if RECIPES[name] > 1 else {})
     given |= {"gpu_memory": 94.0} if name == "grpo7b-published" else {}
     assert warnings(plan(PlanArguments(recipe=str(ROOT / "configs" / name), **given))[0]) == []
+
+
+@pytest.mark.parametrize("case", KNOWN["cases"], ids=lambda case: case["run"])
+def test_a_published_step_is_planned(case):
+    assert abs(float(step_row(case)["error"].rstrip("%"))) < 50
+
+
+@pytest.mark.parametrize("name, said", [("rlinf-7b", "31,685"), ("rlinf-1.5b", "10,828")])
+def test_rlinf_s_recipes_take_the_gpu_hours_of_their_readme(name, said):
+    text = (ROOT / "configs" / name / "README.md").read_text(encoding="utf-8")
+    assert f"128 GPUs for all 5 epochs, {said} GPU-hours" in text
+    assert f"{planned(name)['grpo'].seconds * 128 / 3600:,.0f}" == said
 
 
 def test_a_recipe_for_a_cpu_has_no_stages_to_plan():

@@ -59,11 +59,10 @@ def test_the_settings_of_each_teacher():
     assert [*DistillArguments(**PATHS).each_teacher()] == ["m"]
 
 
-def test_the_perplexity_recipe_names_both_teachers():
-    text = Path("configs/perplexity/distill.yaml").read_text(encoding="utf-8")
-    lines = text.partition("# teachers:")[1:]
-    block = yaml.safe_load("".join(lines).replace("\n# ", "\n").removeprefix("# "))
-    values = yaml.safe_load(text) | block
+@pytest.mark.parametrize("recipe", ["perplexity", "perplexity-mixed"])
+def test_the_perplexity_recipes_name_both_teachers(recipe):
+    text = Path(f"configs/{recipe}/distill.yaml").read_text(encoding="utf-8")
+    values = yaml.safe_load(text.replace("# teachers:", "teachers:"))
     found = DistillArguments(**values).each_teacher()
     assert {name: one.model_name_or_path for name, one in found.items()} == {
         "QwQ-32B-Preview": "Qwen/QwQ-32B-Preview", "DeepSeek-R1": "deepseek-ai/DeepSeek-R1",

@@ -17,14 +17,14 @@ from tests.recipes import FULL, SCORING, SHIPPED
 
 ROOT = Path(__file__).parents[3]
 CONFIGS = ROOT / "configs"
-PUBLISHED = yaml.safe_load((ROOT / "docs/published.yaml").read_text(encoding="utf-8"))
+PAGE = yaml.safe_load((ROOT / "docs/published.yaml").read_text(encoding="utf-8"))
+SOURCES, PUBLISHED = PAGE["sources"], PAGE["numbers"]
 # (recipe, entry) of every published number; an entry may be that of several recipes.
-ENTRIES = [
-    (recipe, one)
-    for one in PUBLISHED
-    for recipe in (one["recipe"] if isinstance(one["recipe"], list) else [one["recipe"]])
-]
-GPUS = {recipe: one["value"] for recipe, one in ENTRIES if (one["at"], len(one)) == ("GPUs", 6)}
+ENTRIES = []
+for one in PUBLISHED:
+    named = one.get("recipe", one["run"])
+    ENTRIES += [(recipe, one) for recipe in (named if isinstance(named, list) else [named])]
+GPUS = {recipe: one["value"] for recipe, one in ENTRIES if one["at"] == "GPUs"}
 SAID = re.compile(r"published: (.{1,60}?), here: (.{1,60}?), because \w")
 
 
@@ -103,6 +103,8 @@ def batch(recipe):
     problems, minibatches = completions // grpo["num_generations"], steps // accumulation
     found = {"completions": completions, "problems": problems, "minibatches": minibatches}
     found["minibatch_problems"] = problems // minibatches
+    epochs = grpo.get("num_train_epochs", 1)
+    found["steps_of_106k"] = epochs * (106_000 // problems) * minibatches  # of boba
     if "sft" in stages_of(recipe):
         sft = read(recipe, "sft")
         assert not sft.get("packing"), "rows hold several examples"
@@ -158,10 +160,19 @@ def look_up(recipe, one):
     "recipe, one", [pytest.param(*each, id=f"{each[0]} {each[1]['key']}") for each in ENTRIES]
 )
 def test_a_published_number_is_in_the_recipe_or_differs_as_it_says(recipe, one):
-    assert one["source"] and recipe in FULL
+    assert one["source"] in SOURCES and recipe in FULL
     differs = one.get("differs", {})
     assert look_up(recipe, one) == differs.get("here", one["value"])
     assert not differs or (differs["because"] and differs["here"] != one["value"])
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_is_a_commit_of_a_branch_or_says_that_it_is_unchecked(name):
+    source = SOURCES[name]
+    if "title" not in source:
+        assert {"repository", "file", "commit", "branch"} == source.keys()
+        assert re.fullmatch(r"[0-9a-f]{7,40}", str(source["commit"]))
+    assert name in {one["source"] for one in PUBLISHED}
 
 
 def test_the_report_shows_each_published_score():
