@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 
 from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.keys import SWITCHES
+from data_prep.sampling.openai import is_address
 from data_prep.sampling.problems import SampledSet, load_engine, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
 from data_prep.schema import grader_files
@@ -94,7 +95,7 @@ class DistillArguments(ProblemSetArguments):
             self.check_one_of("prompt", tuple(PROMPTS))
         if self.backend != "openai" and self.base_url:
             raise UserError("base_url: needs backend: openai; set that, or remove base_url")
-        if self.backend == "openai" and not str(self.base_url).startswith(("http://", "https://")):
+        if self.backend == "openai" and not is_address(str(self.base_url)):
             raise UserError(
                 f"base_url: {self.base_url!r} is not an address; set the server's API, such as "
                 "http://localhost:8000/v1"

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.pool import ThreadPool
 from typing import Any
+from urllib.parse import urlsplit
 
 from data_prep.sampling.store import Completion, Request
 from pipeline.consent import KEY_VARIABLE
@@ -22,6 +23,7 @@ from pipeline.values import redact
 
 MAX_RETRIES = 5  # by the client, after 0.5, 1, 2, 4 and 8 seconds, for 408, 409, 429 and 5xx too
 CONNECT_S = 20.0
+VLLM_PORT = 8000  # of `vllm serve` without --port
 # By the client's errors; it has tried again before.
 REMEDIES = {
     "APITimeoutError": "raise timeout_s or lower concurrency",
@@ -101,7 +103,8 @@ class OpenAIEngine:
         fault = "".join(c if c.isprintable() else " " for c in cause)[:300].strip()
         remedy = REMEDIES.get(name, "base_url should end in /v1; see the server's log")
         where = f"base_url: {self._base_url}: the server of {self._model}"
-        return f"{where}: {name} ({fault}); {remedy.format(start=start_command(self._model))}"
+        start = start_command(self._model, self._base_url)
+        return f"{where}: {name} ({fault}); {remedy.format(start=start)}"
 
     def _ask(self, request: Request) -> Completion:
         settings = request.settings
@@ -121,9 +124,20 @@ class OpenAIEngine:
         self._client.close()
 
 
-def start_command(model: str) -> str:
-    """The command that serves a teacher with vLLM."""
-    return f"vllm serve {model} --generation-config vllm"
+def is_address(url: str) -> bool:
+    """Whether a text is an address of http or https, with a port that is a number."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def start_command(model: str, base_url: str) -> str:
+    """The command that serves a teacher with vLLM at the port of its address."""
+    port = urlsplit(base_url).port
+    given = "" if port in (None, VLLM_PORT) else f" --port {port}"
+    return f"vllm serve {model} --generation-config vllm{given}"
 
 
 def read_completion(response: Any) -> Completion:

@@ -372,7 +372,8 @@ def check_teachers(recipe: Recipe) -> Iterator[Finding]:
         if teacher.backend == "openai":
             model = teacher.model_name_or_path
             text = f"base_url: whether {redact(teacher.base_url)} serves {model}"
-            yield Finding(UNCHECKED, "distill.yaml", text, start_command(model))
+            remedy = start_command(model, teacher.base_url)
+            yield Finding(UNCHECKED, "distill.yaml", text, remedy)
 
 
 def check_held_out_rows(recipe: Recipe) -> None:

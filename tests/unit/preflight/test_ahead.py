@@ -137,6 +137,13 @@ def test_preflight_names_the_servers_that_a_recipe_needs(tmp_path):
     (found,) = check_teachers(recipe)
     assert found.level == "not checked" and "http://localhost:8000/v1" in found.text
     assert "Qwen/QwQ-32B-Preview" in found.text and found.remedy
+    given = [
+        {"name": "QwQ"},
+        {"name": "R1", "model_name_or_path": "R1", "base_url": "http://localhost:8001/v1"},
+    ]
+    recipe.settings["distill"]["teachers"] = given
+    one, other = check_teachers(recipe)
+    assert "--port" not in one.remedy and "--port 8001" in other.remedy
     (tmp_path / "distill").mkdir()
     (tmp_path / "distill/manifest.json").touch()
     assert [*check_teachers(recipe)] == []

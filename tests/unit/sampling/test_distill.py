@@ -20,6 +20,7 @@ SERVER = {"backend": "openai", "base_url": "http://localhost:8000/v1"}
     [
         ({"prompt": "nice"}, "prompt"),
         (SERVER | {"base_url": "localhost:8000"}, "base_url"),
+        (SERVER | {"base_url": "http://localhost:80a/v1"}, "base_url"),
         (SERVER | {"backend": "vllm"}, "base_url"),
         ({"dtype": "int8"}, "dtype"),
         ({"teachers": [{"model_name_or_path": "a"}]}, "teachers"),
