@@ -81,7 +81,8 @@ def build_step(
     processes: int = 1,
 ) -> Step:
     """Build the worst step of a recipe: the largest micro-batch, all rows as long as allowed."""
-    is_mixed = mixed_precision(values) != "no"
+    mixed = mixed_precision(values)
+    is_mixed = mixed != "no"
     is_zero, has_lora = engine.startswith("zero"), values.use_peft
     # DeepSpeed trains bf16 weights beside fp32 masters, whatever the dtype.
     weight = 2 if is_zero and is_mixed else weight_bytes(values, model)
@@ -90,6 +91,7 @@ def build_step(
         **rows_of_step(stage, model, values, longest, engine),
         weight=weight,
         is_autocast=is_mixed,
+        autocast=mixed,
         is_checkpointed=values.gradient_checkpointing,
         accumulates=values.gradient_accumulation_steps > 1,
         lora_rank=values.lora_r if has_lora else None,

@@ -64,7 +64,8 @@ class Step:
     length: int
     scored: int
     weight: int = 2  # bytes of a parameter
-    is_autocast: bool = False  # matrix products in bf16, whatever the weights are
+    is_autocast: bool = False  # matrix products in 16 bits, whatever the weights are
+    autocast: str = "bf16"  # the type of these products
     is_checkpointed: bool = True
     is_masked: bool = False  # rows padded or packed, without FlashAttention: a mask of L^2
     accumulates: bool = True  # gradients of earlier micro-batches are there
@@ -90,7 +91,7 @@ class Step:
 
     @property
     def casts(self) -> bool:
-        """Whether autocast makes bf16 copies of fp32 weights and inputs."""
+        """Whether autocast makes 16-bit copies of fp32 weights and inputs."""
         return self.is_autocast and self.weight == 4
 
     @property
@@ -262,12 +263,12 @@ def kept_parts(step: Step, layers: int) -> list[Part]:
 
 
 def layer_extras(step: Step, layers: int, rows: float) -> list[Part]:
-    """Masks that sdpa makes for `rows` rows, and autocast's bf16 copy of every matrix, by layer."""
+    """Masks that sdpa makes for `rows` rows, and autocast's copy of every matrix, by layer."""
     text = f"{layers} layers x {rows:g} rows x {step.length:,}^2 x {step.compute} B (sdpa, padded)"
     cast = layers * step.model.layer_linear if step.casts else 0
     return [
         Part("attention masks", layers * mask_bytes(step) * rows / step.rows, text),
-        _numbers("bf16 copies of weights", 2, cast, "(autocast)"),
+        _numbers(f"{step.autocast} copies of weights", 2, cast, "(autocast)"),
     ]
 
 

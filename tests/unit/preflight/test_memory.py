@@ -171,6 +171,13 @@ def test_fsdp_has_whole_gradients_until_the_last_micro_batch():
     assert alone.moments["head"] == plan_step(step).moments["head"] - 4 * params
 
 
+@pytest.mark.parametrize(("key", "other"), [("fp16", "bf16"), ("bf16", "fp16")])
+def test_copies_of_weights_are_of_the_recipe_s_type(key, other):
+    values = settings("sft", dtype="float32", **{key: True, other: False})
+    parts = sized(build_step("sft", SEVEN_B, values))
+    assert f"{key} copies of weights" in parts and f"{other} copies of weights" not in parts
+
+
 def test_lora_trains_its_matrices_alone():
     lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": "all-linear"}
     step = build_step("sft", SEVEN_B, settings("sft", dtype="bfloat16", **lora))
