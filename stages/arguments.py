@@ -139,7 +139,7 @@ class GrpoArguments(_GuardKeys):
         "keep", "groups whose rewards are all equal: keep, or drop them from the loss"
     )
     max_mean_ratio: float | None = setting(
-        None, "drop a minibatch whose mean importance ratio is above, such as 5.0"
+        None, "drop a micro-batch whose mean importance ratio is above, such as 5.0"
     )
 
     # Rewards; `reward_weights` is TRL's own key.

@@ -117,7 +117,7 @@ class GuardActions(WeightWatch):
         self._start()
 
     def _start(self) -> None:
-        # Of this optimizer step: its first generation, each minibatch, the weights.
+        # Of this optimizer step: its first generation, each micro-batch, the weights.
         self._statistics: dict[str, Any] = {}
         self._entropies: list[float] = []
         self._moved, self._measures_weights = math.nan, False
@@ -184,7 +184,7 @@ class GuardActions(WeightWatch):
         return torch.tensor(found, device=ids.device)
 
     def note_entropy(self, inputs: dict[str, Any]) -> None:
-        """Take the entropy that TRL has logged for a minibatch."""
+        """Take the entropy that TRL has logged for a micro-batch."""
         if "entropy" in self.actions:
             entropy = self.trainer._metrics["train"]["entropy"][-1]
             # TRL's mean over no tokens is 0 too, and then all completions were masked.

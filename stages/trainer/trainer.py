@@ -92,9 +92,9 @@ class MathGRPOTrainer(GRPOTrainer):
         self.extra_state: dict[str, Any] = {}
         self.start_checkpoint: str | None = None  # of this call of `train`
         self._groups: Groups | None = None  # of the last call of `_calculate_rewards`
-        self._minibatch: dict[str, Any] | None = None  # whose loss is computed right now
-        self._logps: torch.Tensor | None = None  # of that minibatch, with their graph, (B, C)
-        self._is_kept: list[bool] = []  # each minibatch of this optimizer step
+        self._microbatch: dict[str, Any] | None = None  # whose loss is computed right now
+        self._logps: torch.Tensor | None = None  # of that micro-batch, with their graph, (B, C)
+        self._is_kept: list[bool] = []  # each micro-batch of this optimizer step
         self._columns, self._grader, self._keeps_best = columns, grader, keeps_best
         self._rewards = torch.empty(0)  # summed, of the groups to train on, (N*G,)
         self._scale = self.scale_rewards
@@ -394,7 +394,7 @@ class MathGRPOTrainer(GRPOTrainer):
             batch["loss_scale"] = len(is_dead) / (~is_dead).sum().clamp(min=1)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        self._minibatch = inputs
+        self._microbatch = inputs
         try:
             loss = super().compute_loss(model, inputs, *args, **kwargs)
             if self.max_mean_ratio is not None and self.model.training:
@@ -402,7 +402,7 @@ class MathGRPOTrainer(GRPOTrainer):
             if "loss_scale" in inputs:
                 loss = loss * inputs["loss_scale"]
         finally:
-            self._minibatch = self._logps = None
+            self._microbatch = self._logps = None
         if self.guard_actions is not None and self.model.training:
             self.guard_actions.note_entropy(inputs)
         return loss
@@ -421,17 +421,17 @@ class MathGRPOTrainer(GRPOTrainer):
             )
             kwargs["batch_size"] = None  # `update_tokens` bounds the passes
         outputs = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
-        if self._minibatch is not None:
+        if self._microbatch is not None:
             self._logps = outputs[0]
         return outputs
 
     def _has_gradient(self) -> torch.Tensor | None:
-        """Rows of the minibatch whose gradient can differ from 0, shape (B,); None: all."""
-        is_update = self._minibatch is not None and torch.is_grad_enabled()
+        """Rows of the micro-batch whose gradient can differ from 0, shape (B,); None: all."""
+        is_update = self._microbatch is not None and torch.is_grad_enabled()
         if not is_update or self._has_other_loss():
             return None
-        is_in = self._minibatch["completion_mask"].any(dim=1)  # (B,)
-        values = self._minibatch["advantages"]  # (B,) or (B, C)
+        is_in = self._microbatch["completion_mask"].any(dim=1)  # (B,)
+        values = self._microbatch["advantages"]  # (B,) or (B, C)
         return is_in if self.beta else is_in & values.reshape(len(values), -1).ne(0).any(dim=1)
 
     def _has_entropy_bonus(self) -> bool:

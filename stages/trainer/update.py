@@ -12,10 +12,10 @@ TRL's up to rounding.
 Positions start at each row's first token, as in generation. TRL counts the padding before it, too;
 this is the same only for models with relative positions (RoPE).
 
-**Minibatch early-stop** (`max_mean_ratio`, docs/grpo.md). The mean importance ratio of a
-minibatch's completion tokens, over all processes, may exceed the limit or be infinite. Then its
-loss is replaced by zero. An optimizer step is skipped if its minibatches were all dropped, or if
-its gradient is not finite: with a gradient of zero Adam would still apply momentum and weight
+**Early stop of a micro-batch** (`max_mean_ratio`, docs/grpo.md). The mean importance ratio of a
+micro-batch's completion tokens, over all processes, may exceed the limit or be infinite. Then its
+loss is replaced by zero. An optimizer step is skipped if its micro-batches were all dropped, or
+if its gradient is not finite: with a gradient of zero Adam would still apply momentum and weight
 decay.
 
 **Stochastic rounding** (`stochastic_rounding`, docs/precision.md). torchao's 8-bit AdamW rounds a
@@ -303,7 +303,7 @@ def cut(rows: list[int], columns: list[torch.Tensor], starts: list[Tokens]) -> l
     return pieces
 
 
-# Minibatch early-stop
+# Early stop of a micro-batch
 
 
 def ratio_totals(
