@@ -6,6 +6,7 @@ together with Hugging Face's.
 """
 
 import difflib
+import math
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, NoReturn
 
@@ -43,6 +44,18 @@ def steps_per_generation(settings: Any, num_processes: int) -> int:
     if whole := settings.generation_batch_size:
         return whole // (settings.per_device_train_batch_size * num_processes)
     return settings.steps_per_generation or settings.gradient_accumulation_steps
+
+
+def steps_per_epoch(settings: Any, num_rows: int, num_processes: int) -> int:
+    """GRPO's optimizer steps of one epoch; TRL's sampler drops the last part of a batch.
+
+    TRL's `RepeatSampler` gives whole generation batches alone, each `num_iterations` times.
+    """
+    served = steps_per_generation(settings, num_processes)
+    completions = settings.per_device_train_batch_size * served * num_processes
+    batches = num_rows // (completions // settings.num_generations)
+    micro_batches = batches * served * settings.num_iterations
+    return max(1, math.ceil(micro_batches / settings.gradient_accumulation_steps))
 
 
 def keeps_old_logps(settings: Any, num_steps: int) -> bool:

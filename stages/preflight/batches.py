@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from pipeline.settings import Settings
-from stages.arguments import steps_per_generation
+from stages.arguments import steps_per_epoch, steps_per_generation
 from stages.checks.logprobs import why_not_compared
 from stages.checks.precision import TOO_SMALL, trained_dtype
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
@@ -28,7 +28,9 @@ def check_batches(recipe: Recipe) -> list[Finding]:
         if is_sound and stage == "grpo":
             found += check_grpo(values, batch, processes)
         elif is_sound and not values.packing:
-            found += check_steps("sft.yaml", values, count_rows(values.train_file), batch)
+            have = count_rows(values.train_file)
+            each = max(1, math.ceil((have or 0) / batch))
+            found += check_steps("sft.yaml", values, have, batch, each)
         dtype = trained_dtype(values.dtype, recipe.known_shape(stage))
         found.append(check_precision(stage, values, recipe.engine, dtype))
         what, remedy = why_not_resumed(values)
@@ -64,19 +66,27 @@ def check_grpo(values: Settings, batch: int, processes: int) -> list[Finding]:
         text = f"{have} problems, but one generation batch takes {prompts}"
         remedy = "add problems, or lower per_device_train_batch_size or steps_per_generation"
         return [*found, Finding(ERROR, "grpo.yaml", text, remedy)]
-    return found + check_steps("grpo.yaml", values, have, batch / group)
+    each = steps_per_epoch(values, have or 0, processes)
+    return found + check_steps("grpo.yaml", values, have, batch / group, each)
 
 
-def check_steps(topic: str, values: Settings, rows: int | None, batch: float) -> list[Finding]:
-    """Check the number of steps that take `batch` rows each, and what is scheduled by them."""
+def check_steps(
+    topic: str, values: Settings, rows: int | None, batch: float, each: int
+) -> list[Finding]:
+    """Check the number of steps, and what is scheduled by them.
+
+    Args:
+        batch: rows of a step.
+        each: steps of an epoch.
+    """
     if rows is None:
         return [Finding(UNCHECKED, topic, f"steps: no {values.train_file}", "make data RECIPE=…")]
     steps = values.max_steps
     if steps <= 0:
-        steps = math.ceil(rows / batch) * values.num_train_epochs
+        steps = math.ceil(each * values.num_train_epochs)
     text = (
         f"{rows:,} rows before any filter, {steps:,.0f} optimizer steps of {batch:g}: "
-        f"{steps * batch / rows:.1f} epochs"
+        f"{steps / each:.1f} epochs"
     )
     found = [Finding(OK, topic, text)]
     if steps < 10:

@@ -22,7 +22,7 @@ from rich.table import Table
 from data_prep.build.recipe import FILES
 from pipeline.errors import UserError, run_cli, size
 from pipeline.settings import Settings, parse, setting
-from stages.arguments import keeps_old_logps, steps_per_generation
+from stages.arguments import keeps_old_logps, steps_per_epoch, steps_per_generation
 from stages.preflight import roofline
 from stages.preflight.batches import count_rows
 from stages.preflight.capacity import (
@@ -186,7 +186,8 @@ class Planner:
         steps, times = values.max_steps, values.gradient_accumulation_steps
         batch = values.per_device_train_batch_size * times * args.gpus
         if steps <= 0:
-            each = math.ceil(self.rows("grpo", values.train_file) * values.num_generations / batch)
+            rows = self.rows("grpo", values.train_file)
+            each = steps_per_epoch(values, rows, args.gpus)
             steps = math.ceil(each * values.num_train_epochs)
         served = steps_per_generation(values, args.gpus) * values.num_iterations / times
         local = batch / args.gpus * served / values.num_iterations

@@ -55,7 +55,7 @@ STEPS = {
 )
 def test_what_a_short_run_never_comes_to_is_named(changes, named):
     values = Settings(STEPS | changes, {}, {})
-    found = [one for one in check_steps("sft.yaml", values, 1000, 8) if one.level == "warning"]
+    found = [one for one in check_steps("sft.yaml", values, 1000, 8, 125) if one.level == "warning"]
     assert len(found) == len(named)
     assert all(text in one.text for text, one in zip(named, found, strict=True))
 
