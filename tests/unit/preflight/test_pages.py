@@ -12,7 +12,7 @@ from stages.preflight.batches import check_batches
 from stages.preflight.capacity import CONTEXT, GIB, build_step, check_memory, stage_model
 from stages.preflight.inputs import PreflightArguments, Recipe, read_recipe
 from stages.preflight.memory import Model, plan_step
-from stages.preflight.plan import PlanArguments, plan
+from stages.preflight.plan import PlanArguments, describe_sizes, plan
 from tests.recipes import FULL
 
 ROOT = Path(__file__).parents[3]
@@ -105,12 +105,16 @@ def test_memory_of_the_recipes_page_is_preflight_s(name):
 
 @pytest.mark.parametrize(
     "name, launch, said",
-    [("rlinf-7b", "fsdp2", "45.3"), ("rlinf-1.5b", "multi_node", "43.8")],
+    [("rlinf-7b", "fsdp2", ("54.2", "45.3")), ("rlinf-1.5b", "multi_node", ("72.0", "43.8"))],
 )
-def test_memory_of_rlinf_s_sixteen_hosts_is_preflight_s(name, launch, said):
+def test_memory_of_rlinf_s_sixteen_hosts_is_the_plan_s_and_preflight_s(name, launch, said):
     text = (ROOT / "configs" / name / "README.md").read_text(encoding="utf-8")
-    assert f"{said} GiB of each" in text
-    assert peak(read(name, gpus=128, accelerate=launch), "grpo") == said
+    whole, update = said
+    expected = f"{whole} GiB of each while vLLM generates, {update} in the update"
+    assert expected in " ".join(text.split())
+    assert peak(read(name, gpus=128, accelerate=launch), "grpo") == update
+    given = {"recipe": f"configs/{name}", "gpus": 128, "accelerate": launch}
+    assert f": grpo {whole} GiB;" in describe_sizes(plan(PlanArguments(**given))[0])
 
 
 @pytest.mark.parametrize("name", RECIPES)

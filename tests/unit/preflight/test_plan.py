@@ -1,14 +1,18 @@
 """Hours by arithmetic: hand-worked cases, and what must rise with what."""
 
+import math
 import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from trl.trainer.utils import RepeatSampler
 
 from benchmarks.plan import KNOWN, RECIPES, step_row
 from pipeline.errors import UserError
+from stages.arguments import steps_per_epoch
 from stages.preflight import roofline
 from stages.preflight.capacity import check_memory
 from stages.preflight.inputs import load_shape
@@ -142,11 +146,30 @@ def test_a_published_step_is_planned(case):
     assert abs(float(step_row(case)["error"].rstrip("%"))) < 50
 
 
-@pytest.mark.parametrize("name, said", [("rlinf-7b", "31,685"), ("rlinf-1.5b", "10,828")])
+@pytest.mark.parametrize("name, said", [("rlinf-7b", "31,609"), ("rlinf-1.5b", "10,802")])
 def test_rlinf_s_recipes_take_the_gpu_hours_of_their_readme(name, said):
     text = (ROOT / "configs" / name / "README.md").read_text(encoding="utf-8")
     assert f"128 GPUs for all 5 epochs, {said} GPU-hours" in text
     assert f"{planned(name)['grpo'].seconds * 128 / 3600:,.0f}" == said
+
+
+@pytest.mark.parametrize("rows", [64, 65, 255, 1000])
+@pytest.mark.parametrize(("times", "served", "iterations"), [(4, 16, 1), (4, 4, 2), (3, 16, 1)])
+def test_steps_of_an_epoch_are_those_of_trl_s_sampler(rows, times, served, iterations):
+    values = SimpleNamespace(
+        per_device_train_batch_size=256 // served, gradient_accumulation_steps=times,
+        steps_per_generation=served, generation_batch_size=None, num_generations=8,
+        num_iterations=iterations,
+    )  # fmt: skip
+    completions = 2 * 256  # of two processes: 64 problems
+    sampler = RepeatSampler(range(rows), 8, completions // 8, served * iterations)
+    micro_batches = len(sampler) // completions
+    assert steps_per_epoch(values, rows, 2) == math.ceil(micro_batches / times)
+
+
+@pytest.mark.parametrize("name, steps", [("rlinf-7b", 4_140), ("rlite", 2_000)])
+def test_a_plan_drops_the_last_part_of_a_batch(name, steps):
+    assert planned(name)["grpo"].what.startswith(f"{steps:,} steps of ")
 
 
 def test_a_recipe_for_a_cpu_has_no_stages_to_plan():
