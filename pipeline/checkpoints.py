@@ -294,7 +294,7 @@ def open_tokenizer(checkpoint: str, key: str, **kwargs: Any) -> tuple[Any, str]:
     from transformers import AutoTokenizer
 
     kwargs.setdefault("trust_remote_code", False)  # else transformers asks on the terminal
-    path = tokenizer_path(checkpoint)
+    path = str(tokenizer_path(checkpoint))
     if path.startswith((".", "/")) and not Path(path).exists():  # no name that the hub may know
         raise UserError(f"{key}: {checkpoint} is not there; make this folder, or name another")
     with loading("tokenizer", checkpoint, key):
