@@ -31,6 +31,7 @@ class Benchmark:
         recipe: whose SFT model it starts from.
         arguments: the dataclass of its keys.
         takes_recipe: whether RECIPE names another; its keys are then in `<module>-<recipe>.yaml`.
+        has_page: whether it writes a page of results.
     """
 
     module: str
@@ -39,6 +40,7 @@ class Benchmark:
     recipe: str = ""
     arguments: str = "BenchArguments"
     takes_recipe: bool = False
+    has_page: bool = True
 
 
 BENCHMARKS = {
@@ -53,6 +55,7 @@ BENCHMARKS = {
         "time_to_accuracy", "", ("seeds",), "smollm2-135m", "TimeArguments", takes_recipe=True
     ),
     "bench-grader": Benchmark("grader"),
+    "verdicts": Benchmark("verdicts", has_page=False),
 }
 
 
@@ -75,7 +78,8 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
             many = shlex.split(value) if key in ("seeds", "modes") else [value]
             own += [f"--{key}", *many]
     keys = Path(__file__).with_name(f"{row.module}-{Path(recipe).name}.yaml")
-    if os.environ.get("OUT") or is_small_run or not keys.is_file():  # else it names the page
+    names_page = keys.is_file() and not os.environ.get("OUT") and not is_small_run
+    if row.has_page and not names_page:
         own += ["--out", out]
     small = Path(__file__).parent / "small" / f"{row.module}.yaml"
     if is_small and small.is_file():

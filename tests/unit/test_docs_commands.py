@@ -45,6 +45,7 @@ RUN_BY = {
         "bench", "bench-curriculum", "bench-grader", "bench-guards", "bench-time",
     ),
     "tests/integration/benchmarks/test_study.py": ("study",),
+    "tests/unit/benchmarks/test_verdicts.py": ("verdicts",),
     "tests/integration/benchmarks/test_gpu_check.py": ("gpu-check",),
     "tests/integration/test_site.py": ("docs",),
     ".ci/run": ("test", "lint", "golden"),

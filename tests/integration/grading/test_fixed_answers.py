@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import sympy
@@ -17,7 +18,9 @@ import sympy
 from grading.grade import grade_all, judge_all
 from pipeline.prompts import build_completion
 from pipeline.rows import read_rows
+from tests.files import read_rows as read_table
 
+TABLE = Path(__file__).parents[2] / "unit/grading/tables/fixed.jsonl"
 pytestmark = pytest.mark.integration
 
 
@@ -92,189 +95,9 @@ def split_relations(golds: list[str]) -> tuple[list[str], list[str]]:
     return relations, random.Random(0).sample(others, NUM_OTHERS)
 
 
-# The answers. What an equation says is its value, behind the ->; nothing, where it has none.
+# The answers, each with what it says; "" where it says nothing.
 
-EQUATIONS = r"""
-\tan 45^\circ=1 -> 1
-\sqrt2\sqrt2=2 -> 2
-\sqrt{4}=2 -> 2
-\sqrt[3]{8}=2 -> 2
-\sin\pi=0 -> 0
-\cos 0=1 -> 1
-\sin 30^\circ=\frac12 -> \frac12
-\sin^2 x+\cos^2 x=1 -> 1
-\log_2 8=3 -> 3
-\ln 1=0 -> 0
-e^0=1 -> 1
-\binom{4}{2}=6 -> 6
-\frac{\pi}{4}=\arctan 1 -> \frac{\pi}{4}
-\pi\approx 3.14 -> \pi
-i^2=-1 -> -1
-e^{i\pi}+1=0 -> 0
-1+1=2 -> 2
-\frac12+\frac12=1 -> 1
-x-x=0 -> 0
-0=x-x -> 0
-0\cdot x=0 -> 0
-\frac{x}{x}=1 -> 1
-2\pi=2\pi -> 2\pi
-2x=2x -> 2x
-x+1=1+x -> x+1
-x^2=x\cdot x -> x^2
-x=0 -> 0
-x=1 -> 1
-x=1 \text{ or } x=-1 -> 1,-1
-y=x -> x
-f(x)=y -> y
-x=\sin\pi -> 0
-f(x)=\sin\pi -> 0
-0=0 ->
-1=1 ->
-0=0=0 ->
-1=0 ->
-x=x ->
-x=x=x ->
-y=y ->
-AB=AB ->
-f(x)=f(x) ->
-|x|=|x| ->
-\sqrt{x}=\sqrt{x} -> \sqrt{x}
-(x,y)=(x,y) ->
-a=a, b=b ->
-x+y=y+x ->
-(x+1)^2=x^2+2x+1 ->
-\infty=\infty ->
-x\equiv x ->
-x \ne x ->
-x<x ->
-x\le x ->
-0<1 ->
-\sqrt2<\sqrt3 ->
-\sin\pi\le 0 ->
-\tan 45^\circ\ge 1 ->
-\sin x\le 1 ->
-x^2\ge 0 ->
-|x|\ge 0 ->
-1\ne 0 ->
-"""
-VALUES = r"""
-0
-1
--1
-2
-x
-y
-n
-k
-a
-c
-i
-e
-\pi
-\infty
-+\infty
--\infty
-\pm
-\pm 1
-\pm x
-\pm\infty
-0!
-n!
-x^0
-0^0
-1^x
-\sqrt{0}
-\sqrt{x^2}
-f(x)
-10^{-100}
-1+10^{-100}
-0/0
-\frac{0}{0}
-1/0
-1:1
-0 \pmod 1
-\lim
-\lim_{x\to 0}x
-\sum
-\sum_{k=1}^{0}k
-\int
-\int_0^0 x\,dx
-\emptyset
-\varnothing
-\{\}
-()
-[]
-{}
-\mathbb{R}
-x\in\mathbb{R}
-k \in \mathbb{Z}
-n\in\mathbb{N}
-x\ne 0
-x>0
-(-\infty,\infty)
-(-\infty, +\infty)
-[0,1]
-(0,1)
-\{0,1\}
-\{0\}
-\{x\}
-(0,0)
-(0,0,0)
-(x,y)
-\begin{pmatrix}0\\0\end{pmatrix}
-0,1
-1,-1
-1 \text{ or } 2
-x \text{ or } y
-?
-*
-,
--
-+
-=
-x=
-y=
-f(x)=
-%
-\%
-\$
-$
-^\circ
-\approx
-\cdots
-\ldots
-\text{}
-\phantom{4}
-\text{cm}
-\text{ cm}
-\text{Yes}
-\text{No}
-\text{True}
-A
-B
-C
-D
-E
-\text{(A)}
-A, B
-\text{A or B}
-\text{A}\text{B}
-\text{all of the above}
-\text{none of the above}
-\text{all real numbers}
-\text{no solution}
-\text{undefined}
-\text{DNE}
-\text{any}
-\text{or}
-\text{and}
-\text{answer}
-\text{proof}
-"""
-SAYS = dict(line.split(" ->") for line in EQUATIONS.strip().split("\n"))
-SAYS |= {line: line for line in VALUES.strip().split("\n")} | {"": "", " ": ""}
-SAYS |= {"0^0": "", r"\{0\}": "0", r"\{x\}": "x", "0!": "1", "x^0": "1", "1^x": "1"}
-SAYS |= {r"\sqrt{0}": "0", r"\lim_{x\to 0}x": "0", r"\sum_{k=1}^{0}k": "0", r"\int_0^0 x\,dx": "0"}
+SAYS = {row["answer"]: row["says"] for row in read_table(TABLE)}
 # Slow: numbers near zero are computed to more and more places, and math-verify is asked. The fast
 # part has a few golds for these.
 HEAVY = {r"\sin\pi=0", r"e^{i\pi}+1=0", r"\tan 45^\circ=1"}
