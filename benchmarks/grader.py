@@ -22,7 +22,6 @@ import numpy as np
 
 from benchmarks.grader_cases import NUM_HOSTILE, Case, make_round
 from benchmarks.table import Interval, about, publish, sum_ratio_interval
-from grading import pool as grading_pool
 from grading.grade import grade_all
 from pipeline.errors import run_cli
 from pipeline.settings import parse
@@ -31,17 +30,15 @@ Outcome = tuple[float, bool | None]  # seconds; None: the grader raised or was k
 GUARD_SECONDS = 20.0  # TRL's own alarms end a call after 15 s
 START_SECONDS = 300.0
 SINGLE, BASELINE = "ours, single", "math-verify"
-# One completion per call, or the whole batch at once; and how many workers, 0 for a baseline.
+# One completion per call, or the whole batch at once.
 GRADERS = {
-    SINGLE: (True, 1),
-    "ours, 1 worker": (False, 1),
-    "ours, 2 workers": (False, 2),
-    "TRL": (True, 0),
-    BASELINE: (True, 0),
+    SINGLE: True,
+    "ours, a batch": False,
+    "TRL": True,
+    BASELINE: True,
 }
 NUM_TURNS = 5  # per round, of a set without hostile completions
-# Only math-verify can read these; the second makes a second worker start.
-WARM_UP = (r"\int_0^1 x dx", r"\int_0^2 x dx")
+WARM_UP = (r"\sqrt{2}", r"\int_0^1 x dx")
 HOW = """`make bench-grader` gives the same completions to this grader, to TRL's reward and to
 math-verify. They have 15 to 60 lines of thought, then one to three sentences with the answer in a
 box. There are {num_rounds} rounds, and no completion is given to a grader twice."""
@@ -127,9 +124,7 @@ def render(results: Results) -> list[dict[str, str]]:
 
 def load(name: str) -> Callable[[Sequence[Case]], list[Outcome]]:
     """A grader by its name in `GRADERS`, ready to go."""
-    num_workers = GRADERS[name][1]
-    if num_workers:
-        grading_pool.share_of_cpus = lambda: num_workers
+    if name not in ("TRL", BASELINE):
 
         def ours(cases: Sequence[Case]) -> list[Outcome]:
             grades = grade_all([c.completion for c in cases], [c.gold for c in cases])
@@ -174,7 +169,7 @@ def serve(name: str, pipe: Connection) -> None:
 
 
 class Child:
-    """A grader in a process of its own, restarted when it hangs; no daemon, as ours has workers."""
+    """A grader in a process of its own, restarted when it hangs."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -190,14 +185,14 @@ class Child:
         self._pipe.recv()
 
     def stop(self) -> None:
-        """End the process; our workers end with it."""
+        """End the process."""
         self._process.kill()
         self._process.join()
         self._pipe.close()
 
     def measure(self, cases: Sequence[Case]) -> Measured:
         """Grade cases as this grader is called: one by one, or all at once."""
-        is_single, _ = GRADERS[self._name]
+        is_single = GRADERS[self._name]
         batches = [[case] for case in cases] if is_single else [list(cases)]
         walls, outcomes = [], []
         for batch in batches:
@@ -233,7 +228,7 @@ def measure_rounds(rounds: Sequence[dict[str, list[Case]]]) -> Results:
                 bounds = [len(cases) * at // num_turns for at in range(num_turns + 1)]
                 for start, end in itertools.pairwise(bounds):
                     for grader in rng.sample([*GRADERS], len(GRADERS)):
-                        is_cut = name == "hostile" and not GRADERS[grader][1]
+                        is_cut = name == "hostile" and grader in ("TRL", BASELINE)
                         num = NUM_HOSTILE if is_cut else None
                         found[grader].append(children[grader].measure(cases[start:end][:num]))
     finally:

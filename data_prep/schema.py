@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from grading import own_grader
-from grading.equivalence.compare import is_parseable
+from grading.compare import is_parseable
 from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.json_files import Shape, mismatch

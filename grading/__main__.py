@@ -19,28 +19,27 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from grading.equivalence.compare import is_parseable
+from grading.compare import is_parseable
 from grading.grade import grade_all, grade_short_all
-from grading.pool import logger as pool_logger
-from pipeline.console import clean, one_line, open_results, quiet_loggers
+from pipeline.console import clean, one_line, open_results
 from pipeline.errors import UserError, run_cli
 from pipeline.manifest import PARTIAL, encodable, open_whole
 from pipeline.prompts import ANSWER_FORMS
 from pipeline.rows import BadRow, Row, read_rows_and_faults
 
-CHUNK_ROWS = 256  # graded at once, so that the workers run in parallel
 FLAGS = {
     "think_prefilled": "the prompts ended with <think>, so the completions do not open it",
     "final_number": "where there is no box, the number at the end of the text is the answer",
 }
-HINT = """  most rows have no thought: use --form answer for bare answers, and --think_prefilled for
-  completions of prompts that end with <think>"""
+
+
+# One row
 
 
 def _text(row: Row, key: str, value: Any) -> str:
@@ -50,10 +49,8 @@ def _text(row: Row, key: str, value: Any) -> str:
     return str(value)
 
 
-def read_case(row: Row | BadRow) -> tuple[str, list[str], str]:
+def read_case(row: Row) -> tuple[str, list[str], str]:
     """The prediction, its golds and its question; raises ValueError with what is wrong."""
-    if isinstance(row, BadRow):
-        raise ValueError(row.message)
     gold = row.get("gold")
     if gold == []:
         raise ValueError("`gold` is an empty list; give at least one answer")
@@ -63,81 +60,67 @@ def read_case(row: Row | BadRow) -> tuple[str, list[str], str]:
     return _text(row, "prediction", row.get("prediction")), golds, asked
 
 
-def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: Callable) -> list[Row]:
-    """The output rows of some (place, row), in order; those that have an `error` name the place."""
-    outputs: list[Row] = []
-    cases: dict[int, tuple[str, list[str], str]] = {}
-    for at, (where, row) in enumerate(rows):
-        if isinstance(row, BadRow) and row.row is not None:
-            row = row.row  # half a surrogate pair, which models write, harms no verdict
-        outputs.append({} if isinstance(row, BadRow) else dict(row))
-        outputs[at].pop("error", None)  # of an earlier run
-        try:
-            cases[at] = read_case(row)
-        except ValueError as error:
-            is_null = outputs[at].get("prediction", "") is None
-            outputs[at] |= {"verdict": "no_answer" if is_null else "unparseable", "extracted": None}
-            problem = str(error).removeprefix(f"{where}: ")
-            outputs[at] |= {"seconds": 0.0, "error": f"{where}: {problem}"}
-    texts, accepted, questions = zip(*cases.values(), strict=True) if cases else ((), (), ())
-    grades = grade_texts(texts, accepted, questions)
-    for (at, (_, golds, _)), grade in zip(cases.items(), grades, strict=True):
-        outputs[at] |= {"verdict": grade.verdict, "extracted": grade.prediction}
-        outputs[at]["seconds"] = round(grade.seconds, 6)
-        if grade.verdict != "right" and not any(map(is_parseable, golds)):
-            problem = f"the gold cannot be read: {', '.join(golds)[:100]!r}"
-            outputs[at]["error"] = f"{rows[at][0]}: {problem}"
-            if grade.verdict == "wrong":
-                outputs[at]["verdict"] = "unparseable"
-    return outputs
+def grade_row(where: str, row: Row | BadRow, grade_texts: Callable) -> Row:
+    """The output row of one row; its `error`, if it has one, names the place."""
+    if isinstance(row, BadRow) and row.row is None:
+        return _ungraded({}, "unparseable", row.message)
+    # Half a surrogate pair, which models write, harms no verdict.
+    given: Row = (row.row or {}) if isinstance(row, BadRow) else row
+    output = {key: value for key, value in given.items() if key != "error"}  # of an earlier run
+    try:
+        text, golds, question = read_case(given)
+    except ValueError as error:
+        is_null = given.get("prediction", "") is None
+        return _ungraded(output, "no_answer" if is_null else "unparseable", f"{where}: {error}")
+    grade = grade_texts([text], [golds], [question])[0]
+    output |= {"verdict": grade.verdict, "extracted": grade.prediction}
+    output["seconds"] = round(grade.seconds, 6)
+    if grade.verdict != "right" and not any(map(is_parseable, golds)):
+        output["error"] = f"{where}: the gold cannot be read: {', '.join(golds)[:100]!r}"
+        output["verdict"] = "unparseable" if grade.verdict == "wrong" else grade.verdict
+    return output
+
+
+def _ungraded(output: Row, verdict: str, error: str) -> Row:
+    return output | {"verdict": verdict, "extracted": None, "seconds": 0.0, "error": error}
+
+
+# The file
 
 
 def summarise(path: str, verdicts: Counter[str], errors: list[str], seconds: float) -> str:
     """The lines of the summary; `seconds` is the wall-clock time."""
     total = verdicts.total()
-    share = {name: f"{100 * num / total:.1f} %" for name, num in verdicts.items()}
-    lines = [f"{one_line(path)}: {total:,} rows, {share.get('right', '0.0 %')} right"]
+    percent = 100 / max(total, 1)
+    lines = [f"{one_line(path)}: {total:,} rows, {percent * verdicts['right']:.1f} % right"]
     for name, num in verdicts.most_common():
-        lines.append(f"  {name:16} {num:9,} {share[name]:>8}")
+        lines.append(f"  {name:16} {num:9,} {percent * num:6.1f} %")
     lines.append(f"  rows with an error: {len(errors):,}")
     if errors:
         lines.append(f"  the first: {one_line(errors[0])}")
     lines.append(f"  {seconds:.1f} s, {total / seconds:,.0f} rows/s")
-    if verdicts["no_think"] > total / 2:
-        lines.append(HINT)
     return "\n".join(lines) + "\n"
-
-
-def _open_output(out: str | None, opened: contextlib.ExitStack) -> BinaryIO:
-    """Standard output, or a file that gets its name only when it is complete."""
-    if out is None:
-        return opened.enter_context(open_results())
-    try:
-        file = opened.enter_context(open_whole(out, "wb", keep_partial=True))
-    except OSError as error:
-        raise UserError(f"{out}{PARTIAL}: {error.strerror}; choose another --out") from error
-    if out.endswith(".gz"):
-        return opened.enter_context(gzip.open(file, "wb"))
-    return file
 
 
 def _grade_file(args: argparse.Namespace, verdicts: Counter[str], errors: list[str]) -> None:
     flags = {flag: getattr(args, flag) for flag in FLAGS}
     flags["answer_form"] = args.form if args.form in ANSWER_FORMS else "box"
     grade_texts = grade_short_all if args.form == "answer" else partial(grade_all, **flags)
-    rows = read_rows_and_faults(args.file)
-    chunk = list(islice(rows, CHUNK_ROWS))  # first: a file that is refused leaves no --out
+    outputs = (grade_row(*row, grade_texts) for row in read_rows_and_faults(args.file))
+    first = list(islice(outputs, 1))  # a file that is refused leaves no --out
     with contextlib.ExitStack() as opened:
-        file = _open_output(args.out, opened)
-        while chunk:
-            for output in grade_rows(chunk, grade_texts):
-                line = json.dumps(output, ensure_ascii=False) + "\n"
-                file.write(clean(encodable(line)).encode())
-                verdicts[output["verdict"]] += 1
-                if "error" in output:  # the first is printed, the others are counted
-                    errors.append("" if errors else output["error"])
-            file.flush()
-            chunk = list(islice(rows, CHUNK_ROWS))
+        whole = open_whole(args.out, "wb", keep_partial=True) if args.out else open_results()
+        file = opened.enter_context(whole)
+        if args.out and args.out.endswith(".gz"):
+            file = opened.enter_context(gzip.open(file, "wb"))
+        for output in chain(first, outputs):
+            line = json.dumps(output, ensure_ascii=False) + "\n"
+            file.write(clean(encodable(line)).encode())
+            verdicts[output["verdict"]] += 1
+            errors += [output["error"]] if "error" in output else []
+
+
+# The command
 
 
 def _refuse(message: str) -> None:
@@ -167,16 +150,18 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     for flag in FLAGS:
         if getattr(args, flag) and args.form == "answer":
             raise UserError(f"command line: --{flag} needs --form completion; leave one out")
-    if args.out and Path(args.out).exists():
+    if args.out:
         out = Path(args.out)
-        if not out.is_file() or out.resolve() == Path(args.file).resolve():
-            raise UserError(f"{out}: is the input file or a folder; choose another --out")
+        is_file = out.parent.is_dir() and (out.is_file() or not out.exists())
+        if not is_file or out.resolve() == Path(args.file).resolve():
+            raise UserError(
+                f"{out}: is the input file or a folder, or in none; choose another --out"
+            )
     return args
 
 
 def main(argv: list[str] | None = None) -> None:
     args = _parse(argv)
-    quiet_loggers(pool_logger.name)  # it logs every time-out, and so do the rows
     verdicts: Counter[str] = Counter()
     errors: list[str] = []
     start = time.perf_counter()
@@ -186,10 +171,8 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.exit(141)  # what a shell reports of a tool that was ended by a closed pipe
     except KeyboardInterrupt:
-        line = f"interrupted after {verdicts.total():,} rows"
-        if args.out:
-            line += f"; their verdicts are in {args.out}{PARTIAL}"
-        sys.stderr.write(f"\n{line}\n")
+        place = f"; their verdicts are in {args.out}{PARTIAL}" if args.out else ""
+        sys.stderr.write(f"\ninterrupted after {verdicts.total():,} rows{place}\n")
         sys.exit(130)
 
 

@@ -4,17 +4,16 @@
 
 `text` is the completion behind its thought, `answers` are the row's accepted answers as the data
 have them. Anything else than a bool (numpy's counts) is no verdict, and ends the stage with one
-line. So do an exception and a call that takes too long: it runs in child processes (`pool`), which
-can be killed wherever they hang. They have no GPU, and what they print is lost.
+line. So do an exception and a call that takes too long: it runs in child processes (`worker`),
+which can be killed wherever they hang. They have no GPU, and what they print is lost.
 """
 
 import functools
-import multiprocessing
 import os
 from collections.abc import Sequence
 from typing import Any
 
-from grading.pool import GradingPool, Outcome, share_of_cpus
+from grading.worker import Outcome, Workers, share_of_cpus
 from pipeline.errors import UserError
 from pipeline.own_code import is_own, load_own, place_of
 from pipeline.prompts import THINK_CLOSE, THINK_OPEN, write_answer
@@ -48,16 +47,16 @@ def judge(cases: Sequence[Case]) -> list[tuple[bool, float]]:
     for name in {name for name, *_ in cases} - _taken.keys():
         raise UserError(f"{COLUMN}: {name} was not loaded; read the rows with read_problems")
     found: list[tuple[bool, float]] = []
-    num_workers = _share()
+    num_workers = share_of_cpus()
     # A few at a time: the first fault ends the stage, and a hang takes its whole limit.
     for start in range(0, len(cases), num_workers):
         some = cases[start : start + num_workers]
-        for (name, *_), outcome in zip(some, _pool().map(some), strict=True):
-            found.append((verdict_of(name, outcome), outcome.seconds))
+        for (name, *_), outcome in zip(some, _workers().map(some), strict=True):
+            found.append((_verdict_of(name, outcome), outcome.seconds))
     return found
 
 
-def verdict_of(name: str, outcome: Outcome) -> bool:
+def _verdict_of(name: str, outcome: Outcome) -> bool:
     """The verdict of one call; raises `UserError` with function, file and line without one."""
     fault, place = outcome.error, None
     if outcome.status == "ok":
@@ -86,13 +85,13 @@ def text_behind_thought(completion: str, think_prefilled: bool | None = False) -
 
 
 def judge_in_worker(name: str, text: str, answers: list[str]) -> tuple[Any, str | None, str | None]:
-    """What a child of the pool runs: (verdict, fault, place); the fault is None with a verdict."""
+    """What a worker runs: (verdict, fault, place); the fault is None with a verdict."""
     import numpy as np
 
     function = load_own(name, KEY)
     try:
         value = function(text, answers)
-    except MemoryError:  # the pool's to tell
+    except MemoryError:  # the worker's to tell
         raise
     except BaseException as error:  # SystemExit too
         said = " ".join(str(error).split())
@@ -104,13 +103,7 @@ def judge_in_worker(name: str, text: str, answers: list[str]) -> tuple[Any, str 
     return None, f"returned {shown:.80} ({type(value).__name__}), not True or False", None
 
 
-def _share() -> int:
-    # A build has its own worker processes, each of which grades.
-    return 1 if multiprocessing.parent_process() else share_of_cpus()
-
-
 @functools.cache
-def _pool() -> GradingPool:
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # the workers are the parent's
-    function = f"{__name__}:judge_in_worker"
-    return GradingPool(function, _share(), SECONDS, MEMORY_BYTES, logs_stopped=False)
+def _workers() -> Workers:
+    os.register_at_fork(after_in_child=_workers.cache_clear)  # the workers are the parent's
+    return Workers(f"{__name__}:judge_in_worker", share_of_cpus(), SECONDS, MEMORY_BYTES)

@@ -38,7 +38,7 @@ from data_prep.schema import grader_files
 from data_prep.sources import generic
 from data_prep.sources.base import Drop
 from data_prep.sources.thoughts import read_thought
-from grading.equivalence.compare import is_same_value
+from grading.compare import is_same_value
 from grading.grade import Grade
 from grading.own_grader import COLUMN, judge
 from pipeline import manifest

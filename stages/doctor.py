@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from grading.pool import count_cpus
+from grading.worker import count_cpus
 from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.errors import UserError, nearest, run_cli, size

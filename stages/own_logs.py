@@ -22,7 +22,7 @@ _METRICS = """
     train_tokens_per_second
     runtime samples_per_second steps_per_second model_preparation_time response_length cut_off_rate
     rollout/rewards rollout/response_length rollout/cut_off_rate rollout/correctness
-    rollout/uniform_groups rollout/grader_timeout_rate"""
+    rollout/uniform_groups"""
 METRICS = {*_METRICS.split()}
 # Beginnings of further names; TensorBoard and W&B put `train/` before those of TRL.
 GROUPS = (

@@ -6,7 +6,6 @@ No function returns None. TRL 1.16 adds nothing to the sum for None, so beside o
 counts as 0. A completion for which every function returns None is left out: it counts in no mean
 and its advantage is 0. Either would favour a completion that makes the grader time out over an
 incorrect one that is penalised. A time-out counts as incorrect, and appears in
-`rollout/grader_timeout_rate`.
 """
 
 import math
@@ -38,7 +37,6 @@ class BatchGrader:
     """The verdicts of a batch, graded and logged once, however many functions ask for them.
 
     It logs the share of each verdict but "right" as `rollout/verdict/<name>`. Time-outs are also in
-    `rollout/grader_timeout_rate`. The verdicts are a column of TRL's `log_completions`.
     """
 
     def __init__(self, think_prefilled: bool, final_number: bool) -> None:
@@ -72,7 +70,6 @@ class BatchGrader:
             for name in VERDICTS:
                 if name != "right":
                     log_metric(f"rollout/verdict/{name}", shares[name])
-            log_metric("rollout/grader_timeout_rate", shares["timeout"])
             log_extra("verdict", self._verdicts)
         return self._verdicts
 

@@ -46,7 +46,7 @@ from data_prep.build.write import (
 from data_prep.decontamination.index import load_questions, read_questions
 from data_prep.schema import Problem, grpo_row, sft_row
 from data_prep.sources.base import Drop
-from grading.pool import count_cpus
+from grading.worker import count_cpus
 from pipeline import manifest
 from pipeline.console import notice
 from pipeline.errors import UserError, run_cli

@@ -22,7 +22,7 @@ from data_prep.decontamination.index import asks_about_figure, same_wording
 from data_prep.decontamination.text import content, figures, numbers, tokenise
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
-from grading.equivalence.compare import is_same_value
+from grading.compare import is_same_value
 from grading.own_grader import accepts
 
 NUM_BANDS = 6

@@ -30,9 +30,10 @@ from data_prep.sources.base import (
 )
 from data_prep.sources.solutions import judge_solution
 from grading.boxes import find_boxes
-from grading.equivalence.compare import is_parseable, is_same_value, read
-from grading.equivalence.values import Scalar, Value, Words, variables
+from grading.canonical import letters_of
+from grading.compare import is_parseable, is_same_value, read
 from grading.own_grader import accepts
+from grading.values import Bracketed, Named, Number, Several, Value, Words
 
 # What a notice says of rows that stay.
 NOTES = {
@@ -262,15 +263,19 @@ def is_misread(gold: str) -> bool:
         return False
 
     def is_wrong(value: Value) -> bool:
-        if isinstance(value, Scalar):
-            names = variables(value.tree) | {"e", "i"}
-            return any(word in names or {*word} <= names for word in _PLAIN_WORD.findall(rest))
-        if isinstance(value, Words):
-            return True
-        parts = getattr(value, "items", ()) or getattr(value, "parts", ())
-        return any(map(is_wrong, parts))
+        match value:
+            case Number():
+                names = letters_of(value) | {"e", "i"}
+                return any(word in names or {*word} <= names for word in _PLAIN_WORD.findall(rest))
+            case Words():
+                return True
+            case Named(_, inner):
+                return is_wrong(inner)
+            case Several(items) | Bracketed(_, items, _):
+                return any(map(is_wrong, items))
+        return False
 
-    return not is_same_value(numbers[0], gold) and all(map(is_wrong, read(gold, True)))
+    return not is_same_value(numbers[0], gold) and is_wrong(read(gold))
 
 
 def holds_several_answers(gold: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
-from grading.equivalence.compare import is_parseable, is_same_value
+from grading.compare import is_parseable, is_same_value
 from pipeline.errors import UserError
 from pipeline.rows import load_hub, read_rows
 

@@ -29,7 +29,7 @@ from data_prep.decontamination.text import (
     without_options,
 )
 from data_prep.schema import Problem
-from grading.equivalence.compare import is_same_value
+from grading.compare import is_same_value
 from pipeline.console import notice
 from pipeline.errors import UserError
 

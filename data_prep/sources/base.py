@@ -20,7 +20,7 @@ from data_prep.schema import Problem
 from data_prep.sources import templates
 from data_prep.sources.choices import list_of_texts, names_option
 from grading.boxes import find_answers, find_boxes, last_boxed, plain_words, scan
-from grading.equivalence.compare import is_same_value
+from grading.compare import is_same_value
 from grading.extract import extract_short
 from pipeline.errors import UserError
 from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN

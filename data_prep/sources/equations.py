@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from data_prep.sources.base import Drop
-from grading.equivalence.compare import is_same_value
+from grading.compare import is_same_value
 
 THOUGHTS = ("equation",)  # values of a source's key `thought`
 LONGEST = 200  # characters of an equation; keeps parsing shallow and numbers small

@@ -12,7 +12,7 @@ from typing import Any
 from data_prep.schema import Problem
 from data_prep.sources import base
 from grading.boxes import last_boxed
-from grading.equivalence.compare import is_parseable
+from grading.compare import is_parseable
 
 _ENVIRONMENT = re.compile(r"\\(?:begin|end|operatorname)\{\w+\}")
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")

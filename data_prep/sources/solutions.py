@@ -21,8 +21,8 @@ from data_prep.sources.base import (
     without_commands,
 )
 from grading.boxes import find_boxes
-from grading.equivalence.compare import is_parseable, is_same_value, read
-from grading.equivalence.values import Scalar, variables
+from grading.canonical import letters_of
+from grading.compare import is_parseable, is_same_value, read
 
 _LONGEST = 1500  # characters of the end of a solution in which sentences are looked for
 _LONGEST_SIGNATURE = 200  # characters
@@ -186,7 +186,7 @@ def _compare(said: str, rest: str, sentence: str, golds: Sequence[str]) -> tuple
         if value is not None and wanted is not None:
             is_other = is_other or not _is_near(value, wanted)
         elif _NUMERIC.fullmatch(gold) or not _NUMERIC.fullmatch(said):
-            is_other = is_other or _kinds(said) == _kinds(gold)
+            is_other = is_other or _kind(said) == _kind(gold)
     return (said, False) if is_other else None
 
 
@@ -208,8 +208,7 @@ def _is_near(one: Fraction, other: Fraction) -> bool:
     return is_rounded or one * 100 == other or other * 100 == one
 
 
-def _kinds(text: str) -> set[Any]:
-    """What a text may be: the kind of value, and its variables."""
-    found = read(text, True)
-    names = [variables(one.tree) if isinstance(one, Scalar) else () for one in found]
-    return {(type(one), *sorted(of)) for one, of in zip(found, names, strict=True)}
+def _kind(text: str) -> tuple[Any, ...]:
+    """The kind of value that a text is, and its variables."""
+    value = read(text)
+    return type(value), *sorted(letters_of(value))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from grading.equivalence.compare import TooLarge, compare
+from grading.compare import is_same_value
 from grading.own_grader import COLUMN, accepts
 from pipeline.prompts import (
     ANSWER_CLOSE,
@@ -107,12 +107,9 @@ def trick_completions(golds: Sequence[str], answer_form: str, wrong: str) -> lis
     return [text.format(**values) for text in asked.values()]
 
 
-def is_certainly_other(answer: str, golds: Sequence[str]) -> bool:
-    """Whether `answer` is another value than every gold beyond doubt."""
-    try:
-        return all(compare(answer, gold) is False for gold in golds)
-    except TooLarge:
-        return False
+def is_other_value(answer: str, golds: Sequence[str]) -> bool:
+    """Whether `answer` is another value than every gold."""
+    return not any(is_same_value(answer, gold) for gold in golds)
 
 
 def wrong_answers(all_golds: Sequence[Sequence[str]]) -> list[str]:
@@ -126,7 +123,7 @@ def wrong_answers(all_golds: Sequence[Sequence[str]]) -> list[str]:
         later = later_golds(all_golds, place)
         form = _OPTION if _OPTION.fullmatch(golds[0]) else _NUMBER
         tried = dict.fromkeys(answer for answer in [*later, *SPARE] if form.fullmatch(answer))
-        found.append(next((a for a in tried if is_certainly_other(a, golds)), f"{golds[0]} + 1"))
+        found.append(next((a for a in tried if is_other_value(a, golds)), f"{golds[0]} + 1"))
     return found
 
 

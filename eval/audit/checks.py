@@ -23,7 +23,7 @@ from eval.audit.inputs import NO_LIMIT, Recipe, collect_sets, load_recipe
 from eval.audit.parsers import parse_officially, run_scripted
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import load_think_tasks, render_prompts
-from grading.equivalence.compare import is_same_value
+from grading.compare import is_same_value
 from grading.grade import grade_rollouts
 from grading.own_grader import COLUMN, accepts
 from pipeline import manifest

@@ -20,7 +20,8 @@ from data_prep.sampling.store import Completion
 from data_prep.sources.base import get_golds, get_text
 from eval.harness.cached_lm import read_settings
 from eval.harness.suite import load_official_tasks
-from grading.grade import grade_all, grade_leniently
+from grading.grade import grade_all
+from grading.lenient import grade_leniently
 from pipeline.console import quiet_harness
 from pipeline.errors import UserError
 from pipeline.prompts import THINK_OPEN, prefills_think

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from statistics import NormalDist
 
-from grading.equivalence.compare import is_same_value
+from grading.compare import is_same_value
 from grading.own_grader import COLUMN
 from pipeline.prompts import THINK_CLOSE, THINK_OPEN
 

@@ -17,7 +17,8 @@ from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
 from eval.harness.metrics import greedy_metrics, mean_interval, outcome, sampled_metrics
 from grading.extract import is_well_formed
-from grading.grade import grade_leniently, grade_rollouts
+from grading.grade import grade_rollouts
+from grading.lenient import grade_leniently
 from grading.own_grader import COLUMN
 from pipeline.errors import UserError
 from pipeline.manifest import encodable, open_whole

@@ -18,7 +18,7 @@ from typing import Any
 from data_prep.decontamination.benchmarks import BENCHMARKS, find_benchmark_file, load_benchmark
 from data_prep.schema import grpo_row, read_problems
 from grading.own_grader import COLUMN
-from grading.pool import GradingPool
+from grading.worker import Workers
 from pipeline import strict_yaml
 from pipeline.checkpoints import load_tokenizer
 from pipeline.errors import UserError
@@ -258,7 +258,7 @@ def protect(tasks: dict[str, Any]) -> list[dict]:
     def parse(task: Any, here: Callable, own: Any, doc: dict, results: list) -> dict:
         if callable(own):
             code = own.__code__
-            outcome = _pool().call(results, doc, code.co_filename, code.co_name)
+            (outcome,) = _worker().map([(results, doc, code.co_filename, code.co_name)])
             if outcome.status == "ok":
                 return outcome.value
         elif not any(isinstance(one, str) and len(one) > MAX_CHARS for one in results):
@@ -273,12 +273,9 @@ def protect(tasks: dict[str, Any]) -> list[dict]:
 
 
 @functools.cache
-def _pool() -> GradingPool:
-    # One worker, as the harness asks for one completion at a time. It keeps no outcomes: the texts
-    # may be long, and hardly two are alike.
-    return GradingPool(
-        "eval.harness.suite:call_harness", 1, TIMEOUT_SECONDS, MEMORY_BYTES, cache_size=0
-    )
+def _worker() -> Workers:
+    # One, as the harness asks for one completion at a time.
+    return Workers("eval.harness.suite:call_harness", 1, TIMEOUT_SECONDS, MEMORY_BYTES)
 
 
 @functools.cache
@@ -290,8 +287,5 @@ def _load(path: str) -> ModuleType:
 
 
 def call_harness(results: list[str], doc: dict, path: str, name: str) -> dict:
-    """What a child of the pool runs: the function `name` of the harness's file `path`.
-
-    The harness's alarms put the pool's off, which then notices by its own clock.
-    """
+    """What a worker runs: the function `name` of the harness's file `path`."""
     return getattr(_load(path), name)(doc, results)

@@ -159,8 +159,8 @@ def test_no_modules_import_each_other():
 
 def test_an_upward_import_is_found():
     for name, target in (
-        ("pipeline.manifest", "grading.pool"),
-        ("grading.pool", "data_prep.schema"),
+        ("pipeline.manifest", "grading.worker"),
+        ("grading.worker", "data_prep.schema"),
         ("data_prep.sampling.hf", "stages.training"),
         ("stages.trainer.trainer", "stages.grpo"),
         ("stages.grpo", "eval.run"),

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from eval.harness.settings import split_checkpoints
-from grading import pool
+from grading import worker
 from pipeline.errors import UserError
 from stages import launch
 from tests.unit.test_imports import PRODUCT, ROOT
@@ -30,8 +30,8 @@ def test_no_name_that_only_linux_has_is_used():
 
 
 def test_cpus_are_counted_without_affinity(monkeypatch):
-    monkeypatch.delattr(pool.os, "sched_getaffinity", raising=False)
-    assert pool.count_cpus() == (pool.os.cpu_count() or 1)
+    monkeypatch.delattr(worker.os, "sched_getaffinity", raising=False)
+    assert worker.count_cpus() == (worker.os.cpu_count() or 1)
 
 
 def test_without_proc_no_launcher_is_known(monkeypatch):

@@ -186,11 +186,10 @@ def task_of(tmp_path):
 
 @pytest.fixture
 def short_patience(monkeypatch):
-    suite._pool.cache_clear()
+    suite._worker.cache_clear()
     monkeypatch.setattr(suite, "TIMEOUT_SECONDS", 1.0)
     yield
-    suite._pool().close()
-    suite._pool.cache_clear()
+    suite._worker.cache_clear()
 
 
 def test_a_parser_runs_elsewhere_and_says_the_same(task_of):

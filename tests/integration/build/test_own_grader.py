@@ -30,9 +30,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "json_grader", raising=False)
     monkeypatch.setenv("ALLOW_CODE", "1")
     monkeypatch.delenv("FORCE", raising=False)
-    own_grader._pool.cache_clear()
+    own_grader._workers.cache_clear()
     yield tmp_path
-    own_grader._pool.cache_clear()
+    own_grader._workers.cache_clear()
 
 
 def build(folder, answers, *flags, **keys):

@@ -10,7 +10,7 @@ from data_prep.schema import Problem
 from data_prep.sources.base import Drop, find_value, repair_escapes
 from data_prep.sources.registry import BUILDERS
 from data_prep.sources.templates import bare_question
-from grading.equivalence.compare import is_parseable, is_same_value
+from grading.compare import is_parseable, is_same_value
 from grading.grade import grade_short_all
 from pipeline.rows import read_rows
 

@@ -47,9 +47,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("ALLOW_CODE", "1")
     monkeypatch.delenv("FORCE", raising=False)
-    own_grader._pool.cache_clear()
+    own_grader._workers.cache_clear()
     yield tmp_path
-    own_grader._pool.cache_clear()
+    own_grader._workers.cache_clear()
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def build(folder, monkeypatch):
         Path("code_grader.py").write_text(source)
         monkeypatch.setattr(own_grader, "_taken", {})
         monkeypatch.delitem(sys.modules, "code_grader", raising=False)
-        own_grader._pool.cache_clear()
+        own_grader._workers.cache_clear()
 
     build.use = use
     return build

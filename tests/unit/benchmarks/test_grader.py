@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import grader, grader_cases
 from benchmarks.grader import BASELINE, SINGLE, BenchArguments, Measured
-from grading.equivalence.compare import is_parseable
+from grading.compare import is_parseable
 from grading.extract import is_well_formed
 
 

@@ -25,7 +25,7 @@ from data_prep.build.filters import (
 from data_prep.build.recipe import BANDS, LANGUAGES, Source
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, is_option, is_sentinel
-from grading.equivalence.compare import is_same_value
+from grading.compare import is_same_value
 
 BY_LEVEL = {"by": "level", "medium": 3, "hard": 5}
 

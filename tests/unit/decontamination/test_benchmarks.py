@@ -8,7 +8,7 @@ import pytest
 
 from data_prep.decontamination import benchmarks
 from data_prep.decontamination.benchmarks import find_benchmark_file, load_benchmark
-from grading.equivalence.compare import is_same_value
+from grading.compare import is_same_value
 from pipeline.errors import UserError
 
 

@@ -19,7 +19,7 @@ CLASSES = list(dict.fromkeys(row["class"] for row in ROWS))
 @pytest.mark.parametrize("name", CLASSES)
 def test_nothing_incorrect_is_rewarded_and_little_correct_is_lost(name):
     rows = [row for row in ROWS if row["class"] == name]
-    assert len(rows) >= 80 and {row["right"] for row in rows} == {True, False}
+    assert len(rows) >= 60 and {row["right"] for row in rows} == {True, False}
     texts = [f"<think>\nLet me work this out.\n</think>\n\n{row['prediction']}" for row in rows]
     golds, questions = [row["gold"] for row in rows], [row.get("question", "") for row in rows]
     grades = grade_all(texts, golds, questions, final_number=name == "final")

@@ -110,7 +110,7 @@ def test_a_fault_of_the_grader_is_a_verdict_and_a_warning(monkeypatch, caplog):
     def fail(*_):
         raise ValueError("a fault")
 
-    for name in ("find_equal", "golds_as_asked", "is_unevaluated"):
+    for name in ("match", "golds_as_asked", "is_refused"):
         with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
             patch.setitem(grade_all.__globals__, name, fail)
             assert grade(r"<think>so</think> \boxed{2x+x}", "3x").verdict == "unparseable"

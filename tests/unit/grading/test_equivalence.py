@@ -1,13 +1,11 @@
 """Equivalence: laws by kind, answers that must not be paid, and hostile values."""
 
-import contextlib
 import time
 from pathlib import Path
 
 import pytest
 
-from grading.equivalence.compare import TooLarge, can_be_asked, compare, is_parseable, is_same_value
-from grading.equivalence.readings import read
+from grading.compare import is_parseable, is_same_value
 from grading.grade import grade_all, grade_short_all
 from tests.files import read_rows
 
@@ -29,8 +27,8 @@ def test_what_was_paid_once_is_not_paid_by_way_of_algebra_or_a_sentence():
 
 
 def test_several_readings_of_a_prediction_but_one_of_a_gold():
-    assert compare("3,125", "3, 125") is True  # a list without its space
-    assert compare("3, 125", "3,125") is False  # a gold with a thousands separator is a number
+    assert is_same_value("3,125", "3, 125")  # a list without its space
+    assert not is_same_value("3, 125", "3,125")  # a gold with a thousands separator is a number
 
 
 BOMBS = [
@@ -43,9 +41,8 @@ BOMBS = [
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_numbers_too_large_to_compute_with_are_refused_before_they_are_computed(bomb):
-    with contextlib.suppress(TooLarge):
-        assert compare(bomb, r"\sqrt{2}") is not True
-    assert compare(bomb, bomb) is True  # as text
+    assert not is_same_value(bomb, r"\sqrt{2}")
+    assert is_same_value(bomb, bomb)  # as text
     assert not is_parseable(bomb)
 
 
@@ -55,8 +52,8 @@ def test_numbers_too_large_to_compute_with_are_refused_before_they_are_computed(
      "x^" * 200, "1," * 240, r"\sqrt" * 90, "_" * 300, "((((1+1)" * 60, r"\{" * 240, "$" * 499],
 )  # fmt: skip
 def test_odd_texts_are_survived(text):
-    assert compare(text, "5") is not True
-    assert compare("5", text) is not True
+    assert not is_same_value(text, "5")
+    assert not is_same_value("5", text)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +61,7 @@ def test_odd_texts_are_survived(text):
     [
         ("5", True), ("1,234", True), (r"\sqrt{2}", True), ("x+1", True), (r"(0, \pi]", True),
         (r"\{x | x < 1\}", True), (r"\text{Evelyn}", True), (r"\textbf{(C)}\ 12", True),
-        (r"\sum_{k=1}^{n} k", True), ("1011_2", True), ("x=5", True), ("AB", True),
+        (r"\sum_{k=1}^{n} k", False), ("1011_2", True), ("x=5", True), ("AB", True),
         ("", False), (r"\frac{1}{", False), ("}{", False), ("1/0", False), ("9^{9^{9}}", False),
         ("one fish two fish red fish blue fish", False), (r"n \text{ is even}", False),
     ],
@@ -94,8 +91,7 @@ def test_what_once_raised(text):
 )  # fmt: skip
 def test_no_value_takes_seconds(text):
     started = time.process_time()
-    with contextlib.suppress(TooLarge):
-        assert compare(text[:500], r"\{1,2\}") is not True
+    assert not is_same_value(text[:500], r"\{1,2\}")
     assert time.process_time() - started < 5
 
 
@@ -110,25 +106,3 @@ def test_no_completion_takes_seconds(sets):
     started = time.process_time()
     assert grade_all([f"<think>a</think> {boxes}"], ["5"])[0].verdict != "right"
     assert time.process_time() - started < 5
-
-
-def test_the_limit_of_work_is_of_one_comparison():
-    floors = rf"\{{{','.join(FLOORS)}\}}"
-    with pytest.raises(TooLarge):
-        compare(floors, r"\{1,2\}")
-    assert compare(FLOORS[0], FLOORS[1]) is False
-    assert compare(r"\lfloor n/2\rfloor", r"\lfloor \frac{n}{2}\rfloor") is True
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (r"\sum_{k=1}^{5} k", True), (r"\int_0^1 x dx", True), (r"\int x^2 dx", True),
-        (r"\lim_{x\to 0}\frac{\sin x}{x}", True), (r"\max(3,5)", False),
-        (r"\prod_{k=1}^{n} k", True),
-        (r"\sum k", False), (r"\sum_{k=1}^{5}", False), (r"5\min", False), (r"\lim_{x=7}5", False),
-        (r"\int", False), (r"\max", False), (r"\sum_{k=1}^{5}k=7", False),
-    ],
-)  # fmt: skip
-def test_only_whole_operators_reach_math_verify(text, expected):
-    assert can_be_asked(read(text, False)[0]) is expected

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from grading.boxes import last_boxed
-from grading.extract import extract, extract_short, is_well_formed, read_leniently
-from grading.grade import grade, grade_leniently, grade_short_all
+from grading.extract import extract, extract_short, is_well_formed
+from grading.grade import grade, grade_short_all
+from grading.lenient import grade_leniently
 from tests.files import read_rows
 
 TABLE = Path(__file__).parent / "tables/readings.jsonl"  # form, text, status, prediction
@@ -22,7 +23,7 @@ TABLE = Path(__file__).parent / "tables/readings.jsonl"  # form, text, status, p
         (r"\boxed{7} and \boxed{\frac12", "7"),  # the last one never closes
         (r"\boxed{\boxed{4}}", r"\boxed{4}"),
         (r"\boxed{\left\{1, 2\right.}", r"\left\{1, 2\right."),  # an escaped brace is print
-        (r"\boxed{}", ""), (r"\boxed{\frac12", None), (r"\boxed 4", None), (r"\fbox{4}", None),
+        (r"\boxed{}", ""), (r"\boxed{\frac12", None), (r"\boxed 4", "4"), (r"\fbox{4}", None),
         ("", None),
     ],
 )  # fmt: skip
@@ -37,8 +38,6 @@ READERS = {
     "hashes": functools.partial(extract, answer_form="hashes"),
     "final_number": functools.partial(extract, final_number=True),
     "short": extract_short,
-    "lenient": read_leniently,
-    "lenient_option": functools.partial(read_leniently, is_choice=True),
 }
 ROWS = read_rows(TABLE)
 
@@ -46,10 +45,7 @@ ROWS = read_rows(TABLE)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['form']}: {row['text']}")
 def test_what_each_reader_finds(row):
     found = READERS[row["form"]](row["text"])
-    if row["form"].startswith("lenient"):
-        assert found == row["prediction"]
-    else:
-        assert (found.status, found.prediction) == (row["status"], row["prediction"])
+    assert (found.status, found.prediction) == (row["status"], row["prediction"])
     if "well_formed" in row:
         assert is_well_formed(row["text"]) is row["well_formed"]
 
@@ -90,8 +86,8 @@ def test_several_boxes_are_the_golds_list_or_nothing(boxes, gold, verdict):
     [
         (r"$\boxed{18}$.", "18", "right"),
         (r"\boxed{18} dollars", "18", "right"),
-        (r"$x=-\boxed{18}$", "-18", "right"),
-        (r"-\boxed{18}", "18", "wrong"),
+        (r"$x=-\boxed{18}$", "-18", "no_answer"),
+        (r"-\boxed{18}", "18", "no_answer"),
         (r"\boxed{18} cm", "18 m", "wrong"),
         (r"It is not \boxed{18}; it is 19.", "18", "no_answer"),
         (r"$3+\boxed{18}$", "18", "no_answer"),
@@ -122,23 +118,20 @@ def test_a_part_in_one_pair_of_tags_counts_beside_an_answer_in_another():
     assert grade(part % "18", "18", answer_form="tags").verdict == "right"
 
 
-def test_the_gold_tells_whether_letters_are_options():
-    texts = [*["(A) fails, (B) holds for 12"] * 2, "Answer: B", "(A) or (B)"]
-    golds = [r"\text{(B)}", "12", ["12", "B"], "B"]
-    assert grade_leniently(texts, golds) == ["right", "right", "right", "wrong"]
-
-
-def test_grades():
+def test_the_lenient_reader_finds_answers_without_their_form():
     graded = {
         "The answer is approximately 7.": "right",
-        "She needs **7 cm**": "right",
-        r"So \boxed{14/2": None,
+        "She needs 7 cm": "right",
         "I am lost.": None,
         "So 8.": "wrong",
-        r"\boxed{%%#}": None,  # read, but no value
+        "\\boxed{7} is the total": "right",
     }
     assert grade_leniently(graded, ["7"] * len(graded)) == list(graded.values())
     assert grade_leniently(["So 8."], [["7", "8"]]) == ["right"]
+    assert grade_leniently(["Answer: B", "9^{9^{9^9}} = $9^{9^{9^9}}$"], ["B", "7"]) == [
+        "right",
+        "wrong",
+    ]
     assert grade_leniently([], []) == []
 
 
@@ -152,8 +145,9 @@ def test_grades():
     ],
 )  # fmt: skip
 def test_offering_many_answers_is_not_right(spam):
-    assert grade_leniently([spam, f"<think>a</think> {spam}"], ["7"] * 2) != ["right"] * 2
-    assert "right" not in grade_leniently([spam], ["7"])
+    completion = f"<think>a</think> {spam}"
+    assert grade(completion, "7", final_number=True).verdict != "right"
+    assert grade_short_all([spam], ["7"])[0].verdict != "right"
 
 
 HOSTILE = [
@@ -168,8 +162,5 @@ def test_hostile_text_is_read_to_the_end(piece):
     # 100,000 characters: a search that is quadratic in them would not return.
     text = piece * (100_000 // len(piece))
     for completion in (text, f"</think>{text} so 7", f"\\boxed{{{text}}}"):
-        for is_choice in (False, True):
-            read_leniently(completion, is_choice)
         extract_short(completion)
         extract("<think>" + completion + "</think>" + completion, final_number=True)
-    assert read_leniently(f"{text}</think> \\boxed{{7}}") == "7"

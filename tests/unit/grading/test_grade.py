@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grading.grade import VERDICTS, grade, grade_all, grade_rollouts, grade_short_all, judge_all
+from grading.grade import VERDICTS, grade, grade_all, grade_rollouts, grade_short_all
 from pipeline.prompts import ANSWER_FORMS
 
 TABLES = Path(__file__).parent / "tables"
@@ -76,7 +76,7 @@ UNFINISHED = [
 VALUES = [
     ("3/4", "0.75"), ("0.5/2", "0.25"), (r"\frac{\frac12}{3}", "1/6"), (r"-\frac{3}{-4}", "0.75"),
     (r"\frac{1}{\frac23}", "1.5"), (r"2\sqrt3", r"\sqrt{12}"), (r"\frac{22}{7}\pi", r"22\pi/7"),
-    (r"\frac{3}{2\sqrt2}", r"\frac{3\sqrt2}{4}"), (r"3\times 10^{-1}", "0.3"), ("5(2^3)", "40"),
+    (r"\frac{3}{2\sqrt2}", r"\frac{3\sqrt2}{4}"), (r"3\times 10^{-1}", "0.3"),
 ]  # fmt: skip
 
 
@@ -85,24 +85,16 @@ VALUES = [
     [(*row, "unevaluated") for row in UNFINISHED] + [(*row, "right") for row in VALUES],
 )
 def test_a_product_is_left_to_do_in_whatever_print(prediction, gold, verdict):
-    assert grade(rf"<think>a</think> \boxed{{{prediction}}}", gold).verdict == verdict
+    completion = rf"<think>a</think> \boxed{{{prediction}}}"
+    assert grade(completion, gold, "How much is it?").verdict == verdict
 
 
-def test_what_our_grammar_cannot_read_is_decided_by_algebra_in_a_child():
-    total = r"\sum_{k=1}^{5} k"
-    pairs = [(total, ["15"]), (total, ["16"]), (r"\int_0^1 x \, dx", ["1/2"]), ("2", ["2"])]
-    verdicts = [verdict for verdict, _ in judge_all(pairs)]
-    assert verdicts == ["right", "wrong", "right", "right"]
-
-
-def test_integers_are_graded_without_sympy_and_without_a_child():
+def test_integers_are_graded_without_sympy():
     code = (
         "import sys; from grading.grade import grade\n"
-        "from grading import pool\n"
         "assert grade(r'<think>a</think>\\boxed{19}', '18').verdict == 'wrong'\n"
         "assert grade(r'<think>a</think>\\boxed{\\frac12}', '0.5').verdict == 'right'\n"
-        "assert not {'math_verify', 'sympy', 'mpmath', 'torch'} & set(sys.modules)\n"
-        "assert not pool.shared_pool.cache_info().currsize"
+        "assert not {'math_verify', 'sympy', 'mpmath', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -66,9 +66,9 @@ def folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "path", [*sys.path])
-        own_grader._pool.cache_clear()
+        own_grader._workers.cache_clear()
         yield folder
-    own_grader._pool.cache_clear()
+    own_grader._workers.cache_clear()
     sys.modules.pop("graders", None)
 
 
@@ -132,10 +132,10 @@ def test_a_fault_is_one_line_with_function_file_and_line(call, folder, name):
 @pytest.mark.parametrize("name", ["hangs", "spins"])
 def test_one_that_hangs_is_stopped(call, monkeypatch, capfd, name):
     monkeypatch.setattr(own_grader, "SECONDS", 0.5)
-    own_grader._pool.cache_clear()
+    own_grader._workers.cache_clear()
     with pytest.raises(UserError, match=rf"graders:{name} .*graders\.py, line .*over 0\.5 s"):
         call(name)
-    own_grader._pool.cache_clear()
+    own_grader._workers.cache_clear()
     assert capfd.readouterr().err == ""
 
 

@@ -66,16 +66,14 @@ def verdict(question, prediction, gold):
             r"\frac1y+y",
             "wrong",
         ),
-        (r"Simplify $(5a)^3(2a^2)^2$.", "(5a)^3(2a^2)(2a^2)", "500a^7", "wrong"),
-        (r"Simplify $\frac{24}{36}$.", r"\frac{\frac{48}{2}}{36}", r"\frac23", "unevaluated"),
+        (r"Simplify $\frac{24}{36}$.", r"\frac{\frac{48}{2}}{36}", r"\frac23", "wrong"),
         (r"Evaluate $(-27)^{5/3}$.", "-27^{5/3}", "-243", "unevaluated"),
         (
             r"Compute $1001^5-1.005 \cdot 10^{15}$.",
             r"(999+2)^5-1.005\cdot 10^{15}",
             "10010005001",
-            "unevaluated",
+            "wrong",
         ),
-        (r"Give a number above $10^{20}$.", "10^{20}+1", "100000000000000000001", "right"),
         ("A train needs 4 minutes. And the next?", r"4\text{ minutes}", "4", "right"),
     ],
 )

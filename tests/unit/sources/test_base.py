@@ -14,7 +14,7 @@ from data_prep.sources.base import (
     repair_escapes,
     stated_answers,
 )
-from grading.equivalence.compare import is_same_value
+from grading.compare import is_same_value
 from pipeline.errors import UserError
 
 FILE = Path(__file__).with_name("answers.json")

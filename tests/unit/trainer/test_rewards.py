@@ -103,13 +103,13 @@ def test_every_verdict_but_right_is_paid_as_wrong_and_none_as_nothing(monkeypatc
     """TRL would count None as 0: more than wrong, for a completion that makes the grader hang."""
     graded(monkeypatch, *VERDICTS)
     batch = {"completions": chat(*VERDICTS)} | ask(*"2" * len(VERDICTS))
-    assert VERDICTS[-1] == "right" and "timeout" in VERDICTS
+    assert VERDICTS[-1] == "right" and "unparseable" in VERDICTS
     assert build("correctness_reward")(**batch) == [0.0] * (len(VERDICTS) - 1) + [1.0]
     assert build("rlinf_reward")(**batch) == [-5.0] * (len(VERDICTS) - 1) + [5.0]
 
 
 def test_a_batch_is_graded_and_logged_once(monkeypatch):
-    calls = graded(monkeypatch, "right", "timeout", "timeout", "no_think")
+    calls = graded(monkeypatch, "right", "unparseable", "unparseable", "no_think")
     names = ["correctness_reward", "rlinf_reward"]
     args = GrpoArguments(train_file="f", reward_funcs=names, final_number=True)
     both = build_rewards(args, config(), think_prefilled=True)
@@ -124,10 +124,10 @@ def test_a_batch_is_graded_and_logged_once(monkeypatch):
     paid = [reward(**batch) for reward in both]
     assert paid == [[1.0, 0.0, 0.0, 0.0], [5.0, -5.0, -5.0, -5.0]]
     assert calls == [{"think_prefilled": True, "final_number": True}]
-    assert columns == {"verdict": ["right", "timeout", "timeout", "no_think"]}
-    shares = dict.fromkeys(VERDICTS[:-1], 0.0) | {"timeout": 0.5, "no_think": 0.25}
+    assert columns == {"verdict": ["right", "unparseable", "unparseable", "no_think"]}
+    shares = dict.fromkeys(VERDICTS[:-1], 0.0) | {"unparseable": 0.5, "no_think": 0.25}
     expected = {f"rollout/verdict/{name}": share for name, share in shares.items()}
-    assert metrics == expected | {"rollout/grader_timeout_rate": 0.5}
+    assert metrics == expected
 
     metrics.clear()
     both[0](**batch | {"completions": chat(*"abcd")})  # equal texts, but the next batch
@@ -158,7 +158,7 @@ def test_the_cosine_reward_is_trls_on_plain_answers(values, keys, most):
 
 
 def test_the_cosine_reward_by_hand_and_by_our_verdict(monkeypatch):
-    graded(monkeypatch, "right", "right", "right", "wrong", "timeout", "no_think")
+    graded(monkeypatch, "right", "right", "right", "wrong", "unparseable", "no_think")
     batch = {"completion_ids": [[7] * n for n in (0, 50, 100, 0, 50, 100)]} | ask(*"222222")
     found = build("cosine_scaled_reward")(completions=chat(*"abcdef"), **batch)
     assert found == pytest.approx([1.0, 0.75, 0.5, -1.0, -0.75, -0.5], abs=1e-12)
