@@ -150,6 +150,8 @@ def _is_head(value: Value, last: Value) -> bool:
     """Whether a part only names what follows, or is a sum that is worked out there."""
     if name_of(value) == name_of(last) is not None:
         return False  # AB = AB
+    if isinstance(value, Ratio) and not isinstance(last, Ratio):
+        return False  # A: x + y = 2
     is_sum = isinstance(value, Opaque) and bool(_WORKED_OUT.search(value.text))
     return is_sum or name_of(value) is not None
 

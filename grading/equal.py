@@ -221,6 +221,8 @@ def _with_argument(ours: Named, theirs: Named) -> Named:
 
 def _nameless(other: Value, named: Named, is_equal: bool | None = None) -> bool:
     """Whether values without names are those with: 2, 1 for x_1 = 1, x_2 = 2 in any order."""
+    if isinstance(named.value, Words) and isinstance(other, Several):
+        return False  # KC = AB is one segment, A, B are two options
     is_equal = equal(other, named.value) if is_equal is None else is_equal
     is_tuple = isinstance(named.value, Bracketed) and "," in named.name
     if is_equal or not is_tuple or not isinstance(other, Several):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 
 
 def test_the_graders_take_turns_on_the_same_completions(monkeypatch):
-    names = (SINGLE, "ours, 2 workers", BASELINE)
+    names = (SINGLE, "ours, a batch", BASELINE)
     monkeypatch.setattr(grader, "GRADERS", {name: grader.GRADERS[name] for name in names})
     rng = random.Random(0)
     rounds = [
@@ -30,7 +30,7 @@ def test_the_graders_take_turns_on_the_same_completions(monkeypatch):
         for who, measured in results[name].items():
             assert len(measured) == 2 * num_turns
             assert [label for one in measured for label in one.labels] == labels
-            assert {m.is_single for m in measured} == {who != "ours, 2 workers"}
+            assert {m.is_single for m in measured} == {who != "ours, a batch"}
             found = [right for one in measured for right in one.found]
             assert found == labels or name == "expressions", (name, who)
 
