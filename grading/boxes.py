@@ -1,7 +1,7 @@
 """Boxes: what each `\\boxed{…}` of a text holds, and whether it states an answer.
 
 A box is no answer where it is a part of a larger formula, where a word such as "million" follows,
-or where the text denies it. Nothing here evaluates a text, and all of it runs in linear time.
+or where the text denies it. The searches run in linear time.
 """
 
 import re

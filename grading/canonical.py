@@ -48,6 +48,7 @@ from grading.values import (
     Value,
     Words,
     inside,
+    unnamed,
 )
 
 _EQUAL = {"=", r"\approx", r"\equiv"}
@@ -123,7 +124,7 @@ def _relation(parts: list[Value], ops: list[str]) -> Value:
             return Opaque("nothing")
     if ops == ["="] and _is_turned(*parts):
         parts = parts[::-1]
-    if len(parts) > 1 and ops == ["="] * len(ops) and (whole := _chain(parts, ops)) is not None:
+    if ops == ["="] * len(ops) and (whole := _chain(parts, ops)) is not None:
         return whole  # k + k = 2k
     heads: list[Value] = []
     is_near = r"\approx" in ops and bool(letters_of(parts[-1]))
@@ -295,7 +296,7 @@ def _is_empty(low: Value, high: Value) -> bool:
 def _union(pieces: list[Value]) -> Value:
     flat: list[Value] = []
     for piece in pieces:
-        match piece.value if isinstance(piece, Named) else piece:
+        match unnamed(piece):
             case Union(parts) | Several(parts):
                 flat += parts
             case one:
@@ -331,11 +332,12 @@ def _several(items: list[Value], kind: str) -> Value:
         return Named(",".join(one.name for one in ordered), both)
     if len(names) > 1 or None in names:
         return Several(tuple(items), "or" if kind == "or" else "list")
-    name, inner = items[0], [item.value for item in items if isinstance(item, Named)]
+    named = [item for item in items if isinstance(item, Named)]
+    inner = [item.value for item in named]
     if all(isinstance(one, Bracketed | Union) for one in inner):
         both = _intersection(inner) if kind == "and" else _union(inner)
-        return _with_value(name, both)
-    return _with_value(name, Several(tuple(inner), "or" if kind == "or" else "list"))
+        return replace(named[0], value=both)
+    return replace(named[0], value=Several(tuple(inner), "or" if kind == "or" else "list"))
 
 
 def _intersection(pieces: list[Value]) -> Value:
@@ -350,10 +352,6 @@ def _intersection(pieces: list[Value]) -> Value:
     if _is_empty(low, high):
         return Opaque("nothing")
     return Bracketed(lowest.opening, (low, high), highest.closing)
-
-
-def _with_value(named: Value, value: Value) -> Value:
-    return replace(named, value=value) if isinstance(named, Named) else value
 
 
 def _flat(items: Sequence[Value]) -> list[Value]:
@@ -375,8 +373,8 @@ def _each_named(items: list[Value]) -> list[Value]:
     each: list[Value] = []
     for item in items:
         match item:
-            case Named(name, Bracketed(_, values, _)) if name.count(",") == len(values) - 1:
-                each += map(Named, name.split(","), values)
+            case Named(name, Bracketed(_, inner, _)) if name.count(",") == len(inner) - 1:
+                each += map(Named, name.split(","), inner)
             case _:
                 each.append(item)
     names = [item.name for item in each if isinstance(item, Named)]

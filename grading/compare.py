@@ -11,8 +11,7 @@ from fractions import Fraction
 
 from grading.canonical import canonical, letters_of
 from grading.equal import equal
-from grading.latex import TooLarge
-from grading.numeric import is_defined
+from grading.numeric import TooLarge, is_defined
 from grading.parse import parse
 from grading.values import (
     Bracketed,
@@ -26,6 +25,7 @@ from grading.values import (
     Value,
     Words,
     parts_of,
+    unnamed,
 )
 
 MAX_CHARS = 500  # longest value compared; the longest gold of MATH has 159 characters
@@ -60,7 +60,7 @@ def _calls(prediction: str, gold: str) -> str:
     return "".join(sorted({"f", "g", *_CALL.findall(both), *defined}))
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=8192)  # a gold is compared with every completion of its group
 def read(
     text: str, calls: str = "", letters: frozenset[str] = _LETTERS, grouped: bool = True
 ) -> Value:
@@ -107,14 +107,14 @@ def match(prediction: str, gold: str) -> tuple[Value, Value] | None:
 
 def _meant(value: Value, wanted: Value) -> Value:
     """Of an exact value and a decimal near it the one that equals the gold."""
-    inner = value.value if isinstance(value, Named) else value
+    inner = unnamed(value)
     if isinstance(inner, Several) and inner.kind == "near":
         return next(one for one in inner.items if equal(one, wanted))
     return value
 
 
 def _units(value: Value) -> bool:
-    value = value.value if isinstance(value, Named) else value
+    value = unnamed(value)
     return isinstance(value, Number) and value.unit is not None
 
 

@@ -48,6 +48,7 @@ from grading.values import (
     Union,
     Value,
     Words,
+    unnamed,
 )
 
 MAX_FORMS = 4  # of one value, joined by "or"
@@ -192,7 +193,7 @@ def _is_usual(value: Conditional) -> bool:
 
 def _is_residue(value: Value, modulus: Modulus, gold: Value) -> bool:
     """Whether a residue class, such as 10 modulo 7, is that of a smaller number: 3."""
-    numbers = [one.value if isinstance(one, Named) else one for one in (value, gold)]
+    numbers = [unnamed(value), unnamed(gold)]
     match *numbers, modulus.tree:
         case Number(Num(ours)), Number(Num(theirs)), Num(divisor):
             return abs(theirs) < divisor > 1 and (ours - theirs) % divisor == 0

@@ -1,7 +1,7 @@
 """Extract: the one answer that a completion offers.
 
 One `<think>` thought, then the answer. Nothing inside the thought counts. A completion that offers
-several values has no answer. Nothing here evaluates anything, and all of it runs in linear time.
+several values has no answer. The searches run in linear time.
 """
 
 import re

@@ -242,10 +242,6 @@ class Unreadable(ValueError):
     """The text is outside the grammar."""
 
 
-class TooLarge(Unreadable):
-    """The value is too large to compute with; nobody else should try either."""
-
-
 @dataclass(frozen=True, slots=True)
 class Token:
     """One token: kind num, word, text, cmd, op or end; `spaced`: a space came before it."""

@@ -1,10 +1,11 @@
 """Numeric identity: whether two trees are the same number, or the same function.
 
 Rationals are compared exactly. Everything else is compared with mpmath, first to 50 digits and,
-where the two agree, to 300. Expressions with variables are compared at fixed pseudo-random rational
-points (Schwartz, 1980: two different polynomials of degree d agree at a random point out of N with
-probability at most d / N). A value past `MAX_BITS` raises `TooLarge` before it is computed. Roots,
-powers and logarithms follow the school's real conventions unless the imaginary unit occurs.
+where the two agree, to 300, and to 2,100 where those settle nothing. Expressions with variables are
+compared at fixed pseudo-random rational points (Schwartz, 1980: two different polynomials of degree
+d agree at a random point out of N with probability at most d / N). A value past `MAX_BITS` raises
+`TooLarge` before it is computed. Roots, powers and logarithms follow the school's real conventions
+unless the imaginary unit occurs.
 """
 
 import functools
@@ -14,7 +15,6 @@ import threading
 from fractions import Fraction
 from typing import Any
 
-from grading.latex import TooLarge
 from grading.tree import (
     Call,
     Const,
@@ -27,6 +27,7 @@ from grading.tree import (
     at,
     children,
     functions,
+    has_root_power,
     simplified,
     subtrees,
     variables,
@@ -40,6 +41,10 @@ MAX_NODES = 400  # of a tree that is compared
 DIGITS, CONFIRMING_DIGITS, MANY_DIGITS = 50, 300, 2_100
 SMALL_ERROR = 1e-30  # 5^{2278} x + 2 and 5^{2278} x + 1 agree to 1,500 digits
 NUM_AGREEING = 3  # of 8 points; the others may lie where one side has no real value
+
+
+class TooLarge(ValueError):
+    """The value is too large to compute with."""
 
 
 class Undefined(ArithmeticError):
@@ -293,8 +298,7 @@ _BENDS = {"abs", "max", "min", "root", "floor", "ceiling"}
 
 def _bends(tree: Tree) -> set[str]:
     """The functions in a tree that have bends, u^{1/2} as a root."""
-    is_root = any(isinstance(p, Power) and isinstance(p.exponent, Product) for p in subtrees(tree))
-    return functions(tree) & _BENDS | ({"root"} if is_root else set())
+    return functions(tree) & _BENDS | ({"root"} if has_root_power(tree) else set())
 
 
 def _all_points(left: Tree, right: Tree, names: tuple[str, ...]) -> list[dict[str, Fraction]]:
@@ -373,7 +377,7 @@ def identical(left: Tree, right: Tree) -> bool:
     return True
 
 
-def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
+def proportional(left: Tree, right: Tree, positive: bool) -> bool:
     """Whether left = c * right for one constant c other than 0 (above 0 with `positive`)."""
     names, is_complex = tuple(sorted(variables(left, right) - {"i"})), "i" in variables(left, right)
     first, agreeing = None, 0

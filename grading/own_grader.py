@@ -21,7 +21,7 @@ from pipeline.prompts import THINK_CLOSE, THINK_OPEN, write_answer
 KEY = "grader"
 COLUMN = "own_grader"  # of a row, the name of the grader that judges its completions
 SECONDS = 30.0  # for one completion
-MEMORY_BYTES = 8 << 30  # of address space; more than ours, as a user's module imports what it likes
+MEMORY_BYTES = 8 << 30  # of address space; the user's module imports what it likes
 Case = tuple[str, str, list[str]]  # grader, text, answers
 _taken: dict[str, Any] = {}  # by name: graders that this process may call
 

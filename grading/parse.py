@@ -4,10 +4,9 @@ The precedences are list < relation < union < ratio < quantity < sum < product <
 side of a relation or an item of a list that is outside the grammar is `Opaque`.
 """
 
-import functools
 import re
 import string
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -20,7 +19,6 @@ from grading.latex import (
     FUNCTIONS,
     OPENING,
     Token,
-    TooLarge,
     Unreadable,
     joined,
     normalise,
@@ -283,8 +281,6 @@ class _Parser:
             value = read()
             if self.is_end_of_side() or self.peek().text in ends:
                 return value
-        except TooLarge:
-            raise
         except Unreadable:
             pass
         self.at, self.depth, self.in_bars, self.tokens = state
@@ -633,7 +629,7 @@ class _Parser:
     def term(self) -> Tree:
         factors = [self.mixed_number() or self.power()]
         while True:
-            if self.accept(r"\cdot", r"\times"):
+            if self.accept(r"\cdot"):
                 factors.append(self.signed_power())
             elif self.accept("/", r"\div"):
                 factors.append(inverse(self.signed_power()))
@@ -974,10 +970,7 @@ def _spelled_minus(token: Token) -> Token:
     return token
 
 
-@functools.lru_cache(maxsize=8192)  # a gold is compared with every completion of its group
-def parse(
-    text: str, calls: str = "", letters: frozenset[str] = frozenset(), thousands: bool = True
-) -> Value:
+def parse(text: str, calls: str, letters: frozenset[str], thousands: bool) -> Value:
     """The value that a text is; see `_Parser` for the arguments."""
     tokens = list(map(_spelled_minus, tokenise(normalise(text), thousands)))
     plain = joined(tokens)
@@ -991,14 +984,12 @@ def parse(
     return parse_tokens(tokens, calls, letters)
 
 
-def parse_tokens(tokens: list[Token], calls: str, letters: Iterable[str]) -> Value:
+def parse_tokens(tokens: list[Token], calls: str, letters: frozenset[str]) -> Value:
     """The value that tokens are; `Opaque` where they are outside the grammar."""
     if tokens and tokens[0].text == "]" and tokens[-1].text in ("[", "]"):  # ]a, b[
         closing = ")" if tokens[-1].text == "[" else "]"
         tokens = [Token("op", "("), *tokens[1:-1], Token("op", closing)]
     try:
-        return _Parser(tokens, calls, frozenset(letters)).answer()
-    except TooLarge:
-        raise
+        return _Parser(tokens, calls, letters).answer()
     except Unreadable:
         return Opaque(joined(tokens))

@@ -14,8 +14,8 @@ from math import gcd, isqrt
 
 from grading import units
 from grading.compare import is_same_value, read
-from grading.latex import TRIGONOMETRIC, Unreadable, is_simple, to_ascii, word_set
-from grading.numeric import exact_value, identical
+from grading.latex import TRIGONOMETRIC, is_simple, to_ascii, word_set
+from grading.numeric import TooLarge, exact_value, identical
 from grading.tree import (
     DEGREE,
     MINUS_ONE,
@@ -31,6 +31,7 @@ from grading.tree import (
     Tree,
     children,
     functions,
+    has_root_power,
     is_number,
     ordered,
     simplified,
@@ -212,7 +213,7 @@ def is_refused(
         ):
             return "wrong"
         return "unevaluated" if _is_unevaluated(value, theirs, bool(question)) else None
-    except Unreadable:
+    except TooLarge:
         return None
 
 
@@ -276,9 +277,7 @@ def _is_radian(tree: Tree) -> bool:
 
 def _kinds(tree: Tree) -> set[str]:
     """The kinds of function in a tree: all of trigonometry is one, logarithms are, and roots."""
-    kinds = {
-        "root" for p in subtrees(tree) if isinstance(p, Power) and isinstance(p.exponent, Product)
-    }
+    kinds = {"root"} if has_root_power(tree) else set()
     for name in functions(tree):
         is_trigonometric = name in TRIGONOMETRIC and not name.startswith("arc")
         group = "factorial" if name == "binomial" else "ln" if name in ("log", "lg") else name
@@ -405,7 +404,7 @@ def _given(question: str) -> tuple[dict[Form, set[Tree]], str]:
                 value = read(part.strip(" .,;?"))
                 for form, found in forms.items():
                     found |= _forms(value, form)
-            except (Unreadable, RecursionError):
+            except (TooLarge, RecursionError):
                 continue
     forms[ordered] |= {Num(Fraction(n.replace(",", ""))) for n in _NUMBER.findall(question)}
     return forms, _squashed(question)

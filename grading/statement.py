@@ -1,15 +1,14 @@
 # ruff: noqa: RUF001 - tables of just those characters
 """Statement: the answer that prose ends with, where no box, tag or mark says where it is.
 
-"So she has 12 apples." states 12, "It is 7 or 8." both. Nothing here evaluates a text, and all of
-it runs in linear time.
+"So she has 12 apples." states 12, "It is 7 or 8." both. The searches run in linear time.
 """
 
 import re
 
 from grading import units
 from grading.boxes import plain_words
-from grading.compare import is_name, is_parseable
+from grading.compare import MAX_WORDS, is_name, is_parseable
 from grading.latex import FUNCTIONS, read_number_words
 
 MAX_STATEMENT = 2_000  # characters of the end of a text in which prose is read
@@ -65,7 +64,6 @@ _GIVEN_UP = re.compile(
     r"\b(?:could not|cannot|can't|unable to|not sure|(?:do not|don't) know)\b", re.I
 )
 MAX_NAME = 40  # characters of a text that is a name, a date or a time as a whole
-MAX_WORDS = 4  # of an answer in words
 
 
 def final_statement(text: str) -> str | None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
+from grading.latex import AGGREGATES
+
 
 @dataclass(frozen=True, slots=True)
 class Num:
@@ -98,6 +100,12 @@ def functions(tree: Tree) -> set[str]:
     return {part.name for part in subtrees(tree) if isinstance(part, Call)}
 
 
+def has_root_power(tree: Tree) -> bool:
+    """Whether a root stands in a tree as a power: u^{1/2}."""
+    powers = (part for part in subtrees(tree) if isinstance(part, Power))
+    return any(isinstance(power.exponent, Product) for power in powers)
+
+
 def is_number(tree: Tree) -> bool:
     """Whether a tree has no variables; the imaginary unit is none."""
     return not variables(tree) - {"i"}
@@ -136,7 +144,7 @@ def ordered(tree: Tree) -> Tree:
         ]
         useless = ZERO if isinstance(tree, Sum) else ONE
         return _joined(type(tree), [one for one in flat if one != useless] or [useless])
-    if isinstance(tree, Call) and tree.name in ("gcd", "lcm", "max", "min"):
+    if isinstance(tree, Call) and tree.name in AGGREGATES:
         parts = tuple(sorted(parts, key=repr))
     return rebuilt(tree, parts)
 

@@ -48,7 +48,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """Values in no order; `kind` is list, set, or "or" where a plain "or" joins all of them."""
+    """Values in no order.
+
+    `kind` is list, set, "or" or "and" where that word alone joins them, or near: an exact value
+    and its decimal.
+    """
 
     items: "tuple[Value, ...]"
     kind: str = "list"
@@ -94,7 +98,7 @@ class Based:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """As read: parts[0] ops[0] parts[1] …, with ops in = < > \\le \\ge \\ne \\approx \\in."""
+    """As read: parts[0] ops[0] parts[1] …, with ops of `parse.RELATIONS`, \\setminus or \\cap."""
 
     parts: "tuple[Value, ...]"
     ops: tuple[str, ...]
@@ -111,7 +115,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """tree = 0, tree < 0 or tree \\le 0, for what is no name and its value."""
+    """tree = 0, < 0, \\le 0 or \\ne 0, for what is no name and its value."""
 
     tree: Tree
     op: str
@@ -134,6 +138,11 @@ Value = (
     Number | Infinite | Words | Opaque | Option | Several | Bracketed | Union | Matrix | Ratio
     | Based | Relation | Named | Equation | Conditional | Modulus
 )  # fmt: skip
+
+
+def unnamed(value: Value) -> Value:
+    """The value that a name has; any other value as it is."""
+    return value.value if isinstance(value, Named) else value
 
 
 def parts_of(value: Value) -> tuple[Value, ...]:

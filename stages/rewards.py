@@ -4,8 +4,8 @@ TRL calls each with lists of one entry per completion and sums the weighted resu
 
 No function returns None. TRL 1.16 adds nothing to the sum for None, so beside other rewards it
 counts as 0. A completion for which every function returns None is left out: it counts in no mean
-and its advantage is 0. Either would favour a completion that makes the grader time out over an
-incorrect one that is penalised. A time-out counts as incorrect, and appears in
+and its advantage is 0. Either would favour a completion that cannot be read over an incorrect one
+that is penalised. Such a completion counts as incorrect.
 """
 
 import math
@@ -99,7 +99,7 @@ def correctness_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
         r = 1[verdict = right]        range {0, 1}, source: the grpo7b recipe
 
     `grade_rollouts` grades it, the code that also checks data and scores evaluation. Never None: no
-    answer, no thought and a time-out of the grader all count as incorrect.
+    answer, no thought and what cannot be read all count as incorrect.
     """
     return [float(verdict == "right") for verdict in grader.verdicts(**batch)]
 

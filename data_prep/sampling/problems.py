@@ -22,7 +22,7 @@ from pipeline.errors import UserError
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.rows import read_rows
 
-GRADED_AT_ONCE = 1024  # completions: those that need math-verify are graded in parallel
+GRADED_AT_ONCE = 1024  # completions
 KEY = "model_name_or_path"
 
 

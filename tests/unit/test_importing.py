@@ -24,7 +24,7 @@ WITH_MODELS = (
     "stages.trial",
 )
 LIGHT_ALL_THE_SAME = ("stages.trainer.curriculum", "stages.trainer.guards")
-# The light modules use them. Only the worker of the grader imports math-verify.
+# The light modules use them. Only the worker of `grading/lenient.py` imports math-verify.
 LIBRARIES = ["rich.text", "pandas", "matplotlib", "jinja2", "datasketch", "math_verify"]
 
 

@@ -77,8 +77,9 @@ def test_is_parseable(answer, expected):
     "text", ["\u221a" * 400, "\u221b" * 400, "A_\u2776", "A_\u24f5", "A_\u1369"]
 )
 def test_what_once_raised(text):
-    assert grade_short_all([text], ["5"])[0].verdict != "right"
-    is_parseable(text)
+    """`match` and `is_parseable` themselves: the grader would turn what raises into a verdict."""
+    assert not is_same_value(text, "5")
+    assert is_parseable(text) in (True, False)
 
 
 @pytest.mark.parametrize(

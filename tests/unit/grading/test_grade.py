@@ -1,4 +1,4 @@
-"""The grader: labelled tables, verdicts, several golds, mixed batches and the child processes."""
+"""The grader: labelled tables, verdicts, several golds and mixed batches."""
 
 import json
 import subprocess
@@ -89,7 +89,7 @@ def test_a_product_is_left_to_do_in_whatever_print(prediction, gold, verdict):
     assert grade(completion, gold, "How much is it?").verdict == verdict
 
 
-def test_integers_are_graded_without_sympy():
+def test_rational_numbers_are_graded_without_libraries():
     code = (
         "import sys; from grading.grade import grade\n"
         "assert grade(r'<think>a</think>\\boxed{19}', '18').verdict == 'wrong'\n"

@@ -1,4 +1,4 @@
-"""Rules of the grader, 304 rows of each: nothing incorrect is accepted, little correct is lost.
+"""Rules of the grader, some 300 rows of each: nothing incorrect accepted, little correct lost.
 
 Generators that were written from the rules alone drew the rows. A label follows from how its row
 was drawn. docs/results/grader.md names the rules.

@@ -100,7 +100,7 @@ def graded(monkeypatch, *verdicts):
 
 
 def test_every_verdict_but_right_is_paid_as_wrong_and_none_as_nothing(monkeypatch):
-    """TRL would count None as 0: more than wrong, for a completion that makes the grader hang."""
+    """TRL would count None as 0: more than wrong, for a completion that cannot be read."""
     graded(monkeypatch, *VERDICTS)
     batch = {"completions": chat(*VERDICTS)} | ask(*"2" * len(VERDICTS))
     assert VERDICTS[-1] == "right" and "unparseable" in VERDICTS
