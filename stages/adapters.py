@@ -12,7 +12,6 @@ main process then loads the base model again, whole, and merges them into it.
 import contextlib
 import os
 import shutil
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,13 +98,13 @@ def merged_start(checkpoint: str, args: Any) -> str:
         with loaded_whole(args), loading("model", adapter, KEY):
             model = load_merged(adapter, **load_settings(args))
         for left in folder.parent.glob(f"{name}.*{manifest.PARTIAL}"):  # by a kill
-            if time.time() - left.stat().st_mtime > LEFT_SECONDS:
+            if manifest.is_older(left, LEFT_SECONDS):
                 shutil.rmtree(left, ignore_errors=True)
         partial = folder.with_name(f"{name}.{os.getpid()}{manifest.PARTIAL}")
         try:
             write_model(model, load_tokenizer(adapter, KEY, needs=()), partial)
             manifest.write_json(partial / START_FILE, {"adapter": adapter, "base": base})
-            partial.rename(folder)
+            manifest.put_in_place(partial, folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 

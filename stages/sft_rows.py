@@ -146,10 +146,10 @@ def read_about(place: Path) -> dict[str, Any] | None:
 def remove_old(folder: Path, source: dict[str, str]) -> None:
     """Remove what is a day old: ids of earlier contents of the file, and what a kill has left."""
     for one in folder.glob(f"*{manifest.PARTIAL}"):
-        if time.time() - one.stat().st_mtime > LEFT_SECONDS:
+        if manifest.is_older(one, LEFT_SECONDS):
             shutil.rmtree(one, ignore_errors=True)
     for one in folder.glob(f"*/{ABOUT}"):
-        if time.time() - one.stat().st_mtime <= LEFT_SECONDS:
+        if not manifest.is_older(one, LEFT_SECONDS):
             continue  # a run may have them mapped
         with contextlib.suppress(OSError, ValueError):
             made = json_files.read(one, {"source": str, "sha256": str}, "")
@@ -182,7 +182,7 @@ def make(
         manifest.write_json(work / ABOUT, about)
         if read_about(place) is None:
             shutil.rmtree(place, ignore_errors=True)
-            work.rename(place)
+            manifest.put_in_place(work, place)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return about

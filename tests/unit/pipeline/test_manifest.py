@@ -26,6 +26,18 @@ def test_start_makes_the_folder_and_removes_the_old_manifest(tmp_path):
     assert [p.name for p in folder.iterdir()] == ["model.bin"]
 
 
+def test_what_another_process_took_or_put_there_is_no_fault(tmp_path):
+    work, place = tmp_path / "work", tmp_path / "place"
+    assert not manifest.is_older(work, 0)
+    for folder, text in ((work, "ours"), (place, "of the other")):
+        folder.mkdir()
+        (folder / "file").write_text(text)
+    manifest.put_in_place(work, place)
+    assert (place / "file").read_text() == "of the other"
+    with pytest.raises(FileNotFoundError):
+        manifest.put_in_place(work, tmp_path / "no folder" / "place")
+
+
 def test_sha256_of_files(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
