@@ -259,7 +259,7 @@ _SCALED = re.compile(
 )
 _AFTER = re.compile(
     r"[ .,;:?\u2014-]*(?:(?:but|and|however|although|though|yet|no|wait|oops|sorry|hmm)\b[ ,]*)*"
-    rf"(?:(?:this|that|it|which|the) )?(?:(?:box|{_ANSWER}) )?"
+    rf"(?:(?:this|that|it|which|the) )?(?:(?:box|claim|statement|{_ANSWER}) )?"
     r"(?:(?:is|are|was|would be|seems) (?:(?:\w+ly|just|also|however|the|an?) )*"
     rf"(?:{_FALSE}|not (?:correct|right|true))\b"
     r"|(?:is|are|was) not(?: so| the case)? ?(?:[.,;!]|$)"
@@ -271,8 +271,22 @@ _AFTER = re.compile(
 # A question is no statement, unless it is answered with a yes.
 _ASKED = re.compile(r" *\?(?! *(?:yes|indeed|correct|right|true)\b)", re.IGNORECASE)
 _CORRECTED = re.compile(
-    r"\b(?:right|correct|actual|true|real) (?:answer|value|result) (?:is|was|must be|should be) "
-    r"(?:the )?([^.!?\n,;]+(?:\.\d+)?)",
+    r"\b(?:(?:right|real) (?:answer|value|result|area|length|number)"
+    r"|(?:correct|actual|true) [a-z]+) (?:is|was|must be|should be) (?:the )?"
+    r"([^.!?\n,;]+(?:\.\d+)?)",
+    re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(
+    r"\b(?:ignore|disregard|discard) (?:the|my|that|this) (?:(?:above|previous|first|last|boxed) )?"
+    r"(?:box|answer|above)\b"
+    r"|\b(?:i|we) (?:\w+ )?(?:mis(?:read|calculated|counted|applied)"
+    r"|(?:made|have made) an? (?:\w+ )?(?:error|mistake|slip))\b"
+    r"|\blet (?:me|us) (?:re(?:compute|calculate|consider|do)|correct)\b",
+    re.IGNORECASE,
+)
+_INTEGER = r"-?\d[\d,]*"
+_STATED = re.compile(
+    rf"\banswer (?:is|was|must be|should be) ({_INTEGER})(?!\d|\.\d|\s*[-+*/=^:%$\\])",
     re.IGNORECASE,
 )
 _STRUCK = re.compile(r"(?:~~|<(?:s|del|strike)>)[\s*$]*$", re.IGNORECASE)
@@ -298,14 +312,18 @@ def is_denied(before: str, content: str, after: str) -> bool:
     denied = after.partition(f" not {content}")
     if denied[1] and not re.match(r"\w|[.,]\d", denied[2]):
         return True
-    corrected = _CORRECTED.search(after)
-    if (
-        corrected
-        and re.search(r"\d", corrected[1])
-        and not is_same_value(corrected[1].strip(), content)
-    ):
+    corrected, stated = _CORRECTED.search(after), _STATED.search(after)
+    if corrected and re.search(r"\d", corrected[1]) and _is_other(corrected[1], content):
         return True
-    return bool(_AFTER.match(after) or _ASKED.match(after))
+    if stated and re.fullmatch(_INTEGER, content.strip()) and _is_other(stated[1], content):
+        return True
+    return any((_AFTER.match(after), _ASKED.match(after), _TAKEN_BACK.search(after)))
+
+
+def _is_other(said: str, content: str) -> bool:
+    """Whether what is said behind an answer is another one, and no part of it."""
+    part = re.search(rf"(?<![\w.]){re.escape(said.strip())}(?![\w.])", content)
+    return not part and not is_same_value(said.strip(), content)
 
 
 def _spelled_out(text: str) -> str:

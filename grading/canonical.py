@@ -15,7 +15,7 @@ from fractions import Fraction
 from grading import values
 from grading.equal import equal
 from grading.latex import TRIGONOMETRIC
-from grading.numeric import size
+from grading.numeric import exact_value, size
 from grading.parse import CONDITION_WORDS
 from grading.tree import (
     MINUS_ONE,
@@ -37,6 +37,7 @@ from grading.values import (
     Equation,
     Infinite,
     Matrix,
+    Modulus,
     Named,
     Number,
     Opaque,
@@ -412,8 +413,20 @@ def letters_of(value: Value) -> set[str]:
 
 def _conditional(value: Value, condition: Value) -> Value:
     match value, condition:
+        case Relation((*heads, last)), Modulus(Num(divisor)) if _are_congruent(
+            heads, last, divisor
+        ):
+            return Conditional(last, condition)  # 3^{13} \equiv 3 \pmod 7
         case Number(Var(letter)), Named(name, inner) if name == letter:
             return inner  # {x | x > 3}
         case Named(letter, inner), Named(name) if name == letter and inner == values.REALS:
             return condition
     return Conditional(value, condition)
+
+
+def _are_congruent(heads: Sequence[Value], last: Value, divisor: Fraction) -> bool:
+    """Whether numbers leave the same remainder."""
+    numbers = [exact_value(one.tree) for one in (*heads, last) if isinstance(one, Number)]
+    if None in numbers or len(numbers) != len(heads) + 1 or not divisor:
+        return False
+    return len({number % divisor for number in numbers if number is not None}) == 1

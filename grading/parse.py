@@ -45,6 +45,7 @@ from grading.tree import (
     inverse,
     minus,
     rebuilt,
+    simplified,
     subtrees,
 )
 from grading.values import (
@@ -244,11 +245,26 @@ class _Parser:
         return Conditional(value, condition)
 
     def relation(self) -> Value:
+        if (name := self.label()) is not None:
+            return Relation((name, self.side()), ("=",))
         parts, ops = [self.side()], []
         while self.peek().text in RELATIONS:
             ops.append(self.take().text)
             parts.append(self.side())
         return Relation(tuple(parts), tuple(ops)) if ops else parts[0]
+
+    def label(self) -> Words | None:
+        """A name and its colon, if one is next and is not the only one: `Ann: 12, Ben: 24`."""
+        start = self.at
+        texts = [token.text for token in self.tokens]
+        is_list = any(texts.count(separator) for separator in _SEPARATORS) and not self.in_bars
+        if not self.peek().is_word or texts.count(":") < 2 or not is_list:
+            return None
+        self.skip_words(1)
+        if self.accept(":"):
+            return Words(joined(self.tokens[start : self.at - 1]).rstrip(":"))
+        self.at = start
+        return None
 
     def side(self) -> Value:
         """One side of a relation; both values of a double sign."""
@@ -502,8 +518,8 @@ class _Parser:
         """A number times a matrix or a vector."""
         factors = [MINUS_ONE] if self.is_minus() else []
         while not (self.peek().text == r"\begin" or (self.peek().text == "(" and self.commas())):
-            self.accept(r"\cdot")
             factors.append(self.power())
+            self.accept(r"\cdot")
         value = self.matrix_or_bracket()
         if not factors:
             raise Unreadable("no factor")
@@ -861,20 +877,10 @@ def _multiplied(factor: Tree, value: Value) -> Value:
     """A number of a vector, multiplied; plain numbers as one."""
     if not isinstance(value, Number) or value.unit or value.percent:
         raise Unreadable("no number")
-    numbers = _plain(factor), _plain(value.tree)
-    if numbers[0] is not None and numbers[1] is not None:
-        return Number(Num(numbers[0] * numbers[1]))
-    return Number(Product((factor, value.tree)))
-
-
-def _plain(tree: Tree) -> Fraction | None:
-    """The value of an integer, a decimal or a fraction of two; None for anything else."""
-    match tree:
-        case Num(value):
-            return value
-        case Product((Num(top), Power(Num(bottom), exponent))) if exponent == MINUS_ONE and bottom:
-            return top / bottom
-    return None
+    tree = Product((factor, value.tree))
+    has_sum = any(isinstance(part, Sum) for part in subtrees(tree))
+    short = simplified(tree)
+    return Number(short if isinstance(short, Num) and not has_sum else tree)
 
 
 def _without_degrees(tree: Tree) -> Tree:

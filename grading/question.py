@@ -61,11 +61,12 @@ _BASE = re.compile(
 )
 _BASES = {"binary": "2", "octal": "8", "decimal": "10", "hexadecimal": "16"}
 _COUNTED = re.compile(
-    r"(?:how many|wie ?viele?|combien de|cu[a\u00e1]nt[oa]s|quant[ie]) "
+    r"(?:how many|(?:find|determine|compute|what is) the number of"
+    r"|wie ?viele?|combien de|cu[a\u00e1]nt[oa]s|quant[ie]) "
     r"(?:(?:more|fewer|total|whole|full) )?((?:square |cubic )?[a-z\u00df-\u00ff]+)"
     r"|(?:\u591a\u5c11|\u51e0)\s*(\u4e07|\u4ebf|[\u4e00-\u9fff]{1,2})"
 )
-_UNIT = re.compile(r"\b(?:in|of) ((?:square |cubic )?[a-z]+)\s*(?=[?.,)]|$)")
+_UNIT = re.compile(r"\b(?:in|of|en) ((?:square |cubic )?[a-z]+)\s*(?=[?.,)]|$)")
 _SCALES = word_set("pair dozen couple hundred thousand million billion \u4e07 \u4ebf")
 _PERCENT = re.compile(r"%|percent|per cent|\bprobab|\bchance|\brate\b|\binterest\b")
 MAX_END = 120  # characters at the end of a question in which `in metres?` is looked for
@@ -165,8 +166,10 @@ def is_plain(text: str) -> bool:
 
 # Languages that write 1.500,25: two of their words, or one that asks for a number.
 _COMMA_WORDS = re.compile(
-    r"\b(?:wie|viele?|der|die|das|und|ist|wenn|combien|les|des|est|une?|quel(?:le)?|cu[\u00e1a]nt[oa]s|cu[\u00e1a]l"
-    r"|los|las|una|qu\u00e9|del|quanti|quante|della|het|hoeveel)\b"
+    r"\b(?:wie|viele?|der|die|das|und|ist|wenn|f\u00fcr|eine?r?"
+    r"|combien|les?|des?|du|est|une?|quel(?:le)?|pour"
+    r"|cu[\u00e1a]nt[oa]s|cu[\u00e1a]l|el|es|la|los|las|una|qu\u00e9|del|por|si"
+    r"|quanti|quante|della|che|het|hoeveel|een)\b"
 )
 _COMMA_QUESTION = re.compile(r"\b(?:wie ?viele?|combien|cu[a\u00e1]nt[oa]s?|quant[aeio]|hoeveel)\b")
 _COMMA_DECIMAL = re.compile(r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+|\d+)(?:,|\{,\})(\d+)(?![\d.,])")
@@ -230,6 +233,10 @@ def _contradicts(
         case Conditional(_, Modulus(tree)) if str(exact_value(tree)) not in question:
             return True  # a modulus that the question does not name
     numbers = _numbers(value)
+    scale = (asked.scale or "").removesuffix("s")
+    is_scaled = scale in ("", "pair", "couple") or scale in prediction
+    if not is_scaled and any(number.unit for number in numbers):
+        return True  # 15 books for "how many thousand books"
     is_stray = any(number.percent for number in numbers) and not any("%" in gold for gold in golds)
     if is_stray and not _PERCENT.search(question):
         theirs = [one.tree for gold in golds for one in _numbers(read(gold))]
@@ -271,8 +278,8 @@ def _is_unevaluated(value: Value, golds: Sequence[Value], has_question: bool) ->
 
 
 def _is_radian(tree: Tree) -> bool:
-    """Whether a number is a multiple of pi, which degrees may be."""
-    return PI in subtrees(tree) and not functions(tree)
+    """Whether a number is a multiple of pi that is worked out, which degrees may be."""
+    return PI in subtrees(tree) and not functions(tree) and not _has_arithmetic(tree)
 
 
 def _kinds(tree: Tree) -> set[str]:
@@ -346,7 +353,8 @@ _START = (
 _TASKS = {
     "reduce": re.compile(
         r"\bsimplif|\bsimplest|\blowest terms|\breduced? (?:\w+ ){0,2}(?:fraction|form)"
-        r"|\u6700\u7b80|\u5316\u7b80|\u7ea6\u5206|\bk\u00fcrze|\bvereinfach|\birr[\u00e9e]ductible|\birreducible"
+        r"|\u6700\u7b80|\u5316\u7b80|\u7ea6\u5206|\b(?:ge)?k\u00fcrz[et]|\bvereinfach"
+        r"|m\u00ednima expresi\u00f3n|\birr[\u00e9e]ductible|\birreducible"
         r"|\brationali[sz]e"
     ),
     "factor": re.compile(

@@ -27,7 +27,7 @@ mass: g gram gm gramme gramm gramo 克 = 1; mg milligram = 1/1000; t ton tonne �
 mass: kg kilogram kilogramm kilogramme kilogramo kilo 千克 公斤 = 1000
 mass: oz ounce = 28.349523125; lb pound = 453.59237
 dollar: dollar usd buck 美元 = 1; cent penny pennies = 1/100
-euro: euro eur = 1
+euro: euro eur = 1; centime céntimo = 1/100
 sterling: sterling gbp = 1
 yen: yen jpy 円 日元 = 1
 yuan: yuan cny rmb 元 块 = 1; jiao 角 = 1/10
