@@ -12,6 +12,7 @@ from grading.compare import is_same_value
 from grading.latex import tokenise, word_set
 
 MAX_AROUND = 120  # characters on either side of a box that are looked at
+MAX_NEAR = 60  # characters before a box in which the last words before it are
 MAX_BEFORE = 200  # characters before a box in which a group before or around it may open
 MAX_BOXES = 50  # of a text, from its end, whose surroundings are looked at
 MAX_ENCLOSING = 4  # groups around a box that are looked at
@@ -289,6 +290,7 @@ _STATED = re.compile(
     rf"\banswer (?:is|was|must be|should be) ({_INTEGER})(?!\d|\.\d|\s*[-+*/=^:%$\\])",
     re.IGNORECASE,
 )
+_HAS_WORDS = re.compile(r"[?\w\u2260]")
 _STRUCK = re.compile(r"(?:~~|<(?:s|del|strike)>)[\s*$]*$", re.IGNORECASE)
 _OPERATION_OF = re.compile(r"\b(?:sum|product|difference) of ?$", re.IGNORECASE)
 _OPERAND = re.compile(
@@ -302,12 +304,15 @@ _MARKUP = re.compile(
 
 def is_denied(before: str, content: str, after: str) -> bool:
     """Whether an answer between two pieces of text is denied: `not 5`, `5 is wrong`."""
-    line = before.rpartition("\n")[2]
-    texts = (before, line, after)
-    before, line, after = (_MARKUP.sub(" ", _spelled_out(text)) for text in texts)
-    if _OPERATION_OF.search(before) and _OPERAND.match(after):
+    near = before[-MAX_NEAR:]
+    line = _in_words(before.rpartition("\n")[2])
+    near = _in_words(near) if "\n" in near else line
+    if _is_negated(line) or _SCALED.search(near):
         return True
-    if _is_negated(line) or _SCALED.search(before):
+    if not _HAS_WORDS.search(after):
+        return False
+    after = _in_words(after)
+    if _OPERATION_OF.search(near) and _OPERAND.match(after):
         return True
     denied = after.partition(f" not {content}")
     if denied[1] and not re.match(r"\w|[.,]\d", denied[2]):
@@ -326,10 +331,13 @@ def _is_other(said: str, content: str) -> bool:
     return not part and not is_same_value(said.strip(), content)
 
 
-def _spelled_out(text: str) -> str:
-    """A text without contractions: that's as that is."""
-    text = re.sub(r"\b(that|this|it|which|there|he|she)'s\b", r"\1 is", text.replace("\u2019", "'"))
-    return re.sub(r"(?<=[a-z])n't\b", " not", text.replace("can't", "can not"))
+def _in_words(text: str) -> str:
+    """A text without markup and contractions: that's as that is."""
+    text = text.replace("\u2019", "'")
+    if "'" in text:
+        text = re.sub(r"\b(that|this|it|which|there|he|she)'s\b", r"\1 is", text)
+        text = re.sub(r"(?<=[a-z])n't\b", " not", text.replace("can't", "can not"))
+    return _MARKUP.sub(" ", text)
 
 
 def _is_negated(before: str) -> bool:

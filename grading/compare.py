@@ -79,14 +79,14 @@ def match(prediction: str, gold: str) -> tuple[Value, Value] | None:
         return None
     if max(len(prediction), len(gold)) > MAX_CHARS:
         return (Opaque(gold), Opaque(gold)) if prediction == gold else None
-    plain = [found[1] for text in (prediction, gold) if (found := _PLAIN_NUMBER.fullmatch(text))]
-    if len(plain) == 2:
-        ours, theirs = (Fraction(number.replace(",", "")) for number in plain)
-        return (read(prediction), read(gold)) if ours == theirs else None
-    calls = _calls(prediction, gold)
     try:
         if prediction == gold:
             return read(prediction), read(gold)
+        plain = [one[1] for text in (prediction, gold) if (one := _PLAIN_NUMBER.fullmatch(text))]
+        if len(plain) == 2:
+            ours, theirs = (Fraction(number.replace(",", "")) for number in plain)
+            return (read(prediction), read(gold)) if ours == theirs else None
+        calls = _calls(prediction, gold)
         wanted = read(gold, calls)
         if wanted == Opaque(""):
             return None  # print alone

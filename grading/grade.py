@@ -152,6 +152,8 @@ def _verdict(found: Extraction, golds: list[str], question: str) -> str:
         prediction = ", ".join(found.several) if golds else None
     if prediction is None:
         return found.status
+    if prediction.strip() in [gold.strip() for gold in golds if gold.strip()]:
+        return "right"  # as it is written
     for text in dict.fromkeys((prediction, with_points(prediction, question))):
         for gold in golds_as_asked(golds, question, text):
             if (equal := match(text, gold)) is not None:
