@@ -225,7 +225,10 @@ def _is_scaled(after: str, question: str) -> bool:
 
 # Denial
 
-_FALSE = r"(?:wrong|incorrect|false|untrue|mistaken|impossible|a mistake|a lie|an error)"
+_FALSE = (
+    r"(?:wrong|incorrect|false|untrue|mistaken|impossible|extraneous|invalid|inadmissible"
+    r"|a mistake|a lie|an error)"
+)
 _ANSWER = r"(?:answer|result|value|number|solution|total|one)"
 _NEGATIONS = word_set(
     "not never no nobody none nor neither hardly cannot without unlikely impossible wrong incorrect"
@@ -261,7 +264,8 @@ _SCALED = re.compile(
 _AFTER = re.compile(
     r"[ .,;:?\u2014-]*(?:(?:but|and|however|although|though|yet|no|wait|oops|sorry|hmm)\b[ ,]*)*"
     rf"(?:(?:this|that|it|which|the) )?(?:(?:box|claim|statement|{_ANSWER}) )?"
-    r"(?:(?:is|are|was|would be|seems) (?:(?:\w+ly|just|also|however|the|an?) )*"
+    r"(?:(?:is|are|was|would be|seems|(?:turns out|proves|seems) to be) "
+    r"(?:(?:\w+ly|just|also|however|the|an?) )*"
     rf"(?:{_FALSE}|not (?:correct|right|true))\b"
     r"|(?:is|are|was) not(?: so| the case)? ?(?:[.,;!]|$)"
     rf"|(?:(?:is|are|was) not|isn't|wasn't|cannot be|can't be) (?:(?:the|a|what|final) )*"
@@ -282,7 +286,15 @@ _TAKEN_BACK = re.compile(
     r"(?:box|answer|above)\b"
     r"|\b(?:i|we) (?:\w+ )?(?:mis(?:read|calculated|counted|applied)"
     r"|(?:made|have made) an? (?:\w+ )?(?:error|mistake|slip))\b"
-    r"|\blet (?:me|us) (?:re(?:compute|calculate|consider|do)|correct)\b",
+    r"|\blet (?:me|us) (?:re(?:compute|calculate|consider|do)|correct)\b"
+    rf"|\b(?:so|but|and|which) (?:this|that|it) is {_FALSE}"
+    r"|^\W*would be (?:correct|right|true) if\b",
+    re.IGNORECASE,
+)
+# Words of doubt behind an answer: a number that follows replaces it, unless it is said again.
+_DOUBTED = re.compile(
+    r"\b(?:hmm|wait|oops|sorry|correction|i (?:now )?reali[sz]ed?|on second thought|go with"
+    r"|instead(?! of))\b",
     re.IGNORECASE,
 )
 _INTEGER = r"-?\d[\d,]*"
@@ -321,6 +333,8 @@ def is_denied(before: str, content: str, after: str) -> bool:
     if corrected and re.search(r"\d", corrected[1]) and _is_other(corrected[1], content):
         return True
     if stated and re.fullmatch(_INTEGER, content.strip()) and _is_other(stated[1], content):
+        return True
+    if _DOUBTED.search(after) and re.search(r"\d", after) and content.strip() not in after:
         return True
     return any((_AFTER.match(after), _ASKED.match(after), _TAKEN_BACK.search(after)))
 

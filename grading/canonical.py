@@ -22,8 +22,10 @@ from grading.tree import (
     Call,
     Num,
     Power,
+    Sum,
     Tree,
     Var,
+    at,
     children,
     difference,
     is_number,
@@ -75,11 +77,28 @@ def canonical(value: Value) -> Value:
             return Matrix(tuple(tuple(map(canonical, row)) for row in rows), is_determinant)
         case Ratio(items, text):
             return Ratio(tuple(map(canonical, items)), text)
+        case Number(tree, None, False) if axes := _axes(tree):  # 3\vec{i} - \vec{j}
+            origin = dict.fromkeys(axes, Fraction(0))
+            numbers = [simplified(at(tree, origin | {axis: Fraction(1)})) for axis in axes]
+            return Bracketed("(", tuple(map(Number, numbers)), ")")
         case Conditional(inner, condition):
             return _conditional(canonical(inner), _said(canonical(condition)))
         case Relation(parts, ops):
             return _relation([canonical(part) for part in parts], list(ops))
     return value
+
+
+_AXES = re.compile(r"(?:vec|hat|mathbf):[ijk]")
+
+
+def _axes(tree: Tree) -> list[str]:
+    """The axes of a vector that is written as a sum of them, up to the last one; else none."""
+    names = variables(tree)
+    if not isinstance(tree, Sum) or not all(map(_AXES.fullmatch, names)) or len(names) < 2:
+        return []
+    mark = min(names).partition(":")[0]
+    axes = [f"{mark}:{letter}" for letter in "ijk"]
+    return axes if axes[2] in names else axes[:2]
 
 
 # Names
@@ -427,6 +446,9 @@ def _conditional(value: Value, condition: Value) -> Value:
 def _are_congruent(heads: Sequence[Value], last: Value, divisor: Fraction) -> bool:
     """Whether numbers leave the same remainder."""
     numbers = [exact_value(one.tree) for one in (*heads, last) if isinstance(one, Number)]
-    if None in numbers or len(numbers) != len(heads) + 1 or not divisor:
+    if not numbers or numbers[-1] is None:
         return False
-    return len({number % divisor for number in numbers if number is not None}) == 1
+    *others, remainder = [number for number in numbers if number is not None]
+    if len(others) != len(heads) or not divisor:
+        return False
+    return all((one - remainder).numerator % divisor == 0 for one in others)  # 1/5 is 8 modulo 13

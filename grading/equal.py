@@ -344,6 +344,8 @@ _OPTIONS = re.compile("[A-K]{2,}")
 def _one_of(several: Several | Ratio, one: Value, is_gold: bool = False) -> bool:
     """Whether several values are one: `\\{5\\}`, `1/2 or 0.5`, `2:3` and 2/3, `A, B` and AB."""
     if isinstance(several, Ratio):
+        if isinstance(one, Words):
+            return one.text == f"{several.text} o'clock"
         if len(several.items) != 2 or not isinstance(one, Number) or _TIME.fullmatch(several.text):
             return False
         top, bottom = (item.tree for item in several.items if isinstance(item, Number))

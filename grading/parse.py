@@ -923,7 +923,7 @@ _BASED = re.compile(
     re.ASCII,
 )
 _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?([ap])\.?m\.?", re.IGNORECASE)
-_CHOICE = re.compile(r"(?:\(([A-Ka-k])\)|([A-K])[).:])")
+_CHOICE = re.compile(r"(?:\(([A-Ka-k])\)|([A-K])[).:]|([a-k])\)$)")
 _OPTION = re.compile(r"(?:option|choice|answer)\s*\(?([A-K])\)?", re.IGNORECASE)
 _NO_SOLUTION = re.compile(r"(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?")
 _ALL_REALS = {"all real numbers", "all reals", "all real values"}
@@ -959,7 +959,7 @@ def _split_choice(tokens: list[Token]) -> tuple[str, list[Token]]:
     """(letter, the tokens of its value) of `(C) 12`, `C. 12` and `C)`; ("", []) for no option."""
     if not (match := _CHOICE.match(joined(tokens[:3]))):
         return "", []
-    letter, rest = (match[1] or match[2]), tokens[3 if match[1] else 2 :]
+    letter, rest = match[match.lastindex or 0], tokens[3 if match[1] else 2 :]
     if not rest:
         return letter, []
     # (c) may be a variable

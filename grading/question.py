@@ -14,6 +14,7 @@ from math import gcd, isqrt
 
 from grading import units
 from grading.compare import is_same_value, read
+from grading.equal import equal
 from grading.latex import TRIGONOMETRIC, is_simple, to_ascii, word_set
 from grading.numeric import TooLarge, exact_value, identical
 from grading.tree import (
@@ -38,7 +39,17 @@ from grading.tree import (
     subtrees,
     variables,
 )
-from grading.values import Conditional, Equation, Modulus, Number, Option, Ratio, Value, inside
+from grading.values import (
+    Conditional,
+    Equation,
+    Modulus,
+    Number,
+    Option,
+    Ratio,
+    Several,
+    Value,
+    inside,
+)
 
 # What the question says
 
@@ -66,8 +77,14 @@ _COUNTED = re.compile(
     r"(?:(?:more|fewer|total|whole|full) )?((?:square |cubic )?[a-z\u00df-\u00ff]+)"
     r"|(?:\u591a\u5c11|\u51e0)\s*(\u4e07|\u4ebf|[\u4e00-\u9fff]{1,2})"
 )
-_UNIT = re.compile(r"\b(?:in|of|en) ((?:square |cubic )?[a-z]+)\s*(?=[?.,)]|$)")
+_UNIT = re.compile(
+    r"\b(?:in|of|en) ((?:square |cubic )?[a-z]+(?: ?/ ?[a-z]+| per [a-z]+)?)\s*(?=[?.,)]|$)"
+)
 _SCALES = word_set("pair dozen couple hundred thousand million billion \u4e07 \u4ebf")
+_IN_ORDER = re.compile(
+    r"\bin (?:(?:increasing|decreasing|ascending|descending|alphabetical|numerical) )?order\b"
+    r"|\bfrom (?:least|smallest|lowest|greatest|largest|highest)\b|\brespectively\b"
+)
 _PERCENT = re.compile(r"%|percent|per cent|\bprobab|\bchance|\brate\b|\binterest\b")
 MAX_END = 120  # characters at the end of a question in which `in metres?` is looked for
 
@@ -113,8 +130,9 @@ def read_question(question: str) -> Asked:
     """What a question says."""
     lowered = question.lower()
     found = ["".join(one) for one in _COUNTED.findall(lowered)]
-    found += _UNIT.findall(lowered[-MAX_END:])
-    measures = {name for name in found if units.is_measure(name.split()[-1])}
+    found += [name.replace("/", " / ") for name in _UNIT.findall(lowered[-MAX_END:])]
+    parts = {name: set(name.split()) - {"/", "per", "square", "cubic"} for name in found}
+    measures = {name for name in found if parts[name] and all(map(units.is_measure, parts[name]))}
     measures = {name for name in measures if len(name) > 2 or not name.isascii()}
     scales = {word for word in found if word.removesuffix("s") in _SCALES}
     base = _BASE.search(lowered)
@@ -169,7 +187,7 @@ _COMMA_WORDS = re.compile(
     r"\b(?:wie|viele?|der|die|das|und|ist|wenn|f\u00fcr|eine?r?"
     r"|combien|les?|des?|du|est|une?|quel(?:le)?|pour"
     r"|cu[\u00e1a]nt[oa]s|cu[\u00e1a]l|el|es|la|los|las|una|qu\u00e9|del|por|si"
-    r"|quanti|quante|della|che|het|hoeveel|een)\b"
+    r"|quant[aeio]|della|dei|che|il|di|come|per|het|hoeveel|een)\b"
 )
 _COMMA_QUESTION = re.compile(r"\b(?:wie ?viele?|combien|cu[a\u00e1]nt[oa]s?|quant[aeio]|hoeveel)\b")
 _COMMA_DECIMAL = re.compile(r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+|\d+)(?:,|\{,\})(\d+)(?![\d.,])")
@@ -232,6 +250,10 @@ def _contradicts(
     match value:
         case Conditional(_, Modulus(tree)) if str(exact_value(tree)) not in question:
             return True  # a modulus that the question does not name
+        case Several(items, "list") if _IN_ORDER.search(question):
+            lists = [one.items for one in map(read, golds) if isinstance(one, Several)]
+            if lists and not any(all(map(equal, items, one)) for one in lists):
+                return True
     numbers = _numbers(value)
     scale = (asked.scale or "").removesuffix("s")
     is_scaled = scale in ("", "pair", "couple") or scale in prediction
@@ -273,6 +295,8 @@ def _is_unevaluated(value: Value, golds: Sequence[Value], has_question: bool) ->
             is_written_out(tree) for tree in ours if is_number(tree) and not _is_radian(tree)
         )
     if any(map(_has_arithmetic, ours)) and not any(map(_has_arithmetic, theirs)):
+        return True
+    if has_question and any(map(_has_quotient, ours)) and not any(map(_has_quotient, theirs)):
         return True
     return has_question and not set().union(*map(_kinds, ours)) <= set().union(*map(_kinds, theirs))
 
@@ -340,6 +364,16 @@ def _has_arithmetic(tree: Tree) -> bool:
         if len(numbers) > 1 or len(divisors) > 1:
             return True
     return any(map(_has_arithmetic, children(tree)))
+
+
+def _has_quotient(tree: Tree) -> bool:
+    """Whether a fraction in a tree is an integer: (12/2)^2 pi."""
+    for part in subtrees(tree):
+        match part:
+            case Product((Num(top), Power(Num(bottom), exponent))) if exponent == MINUS_ONE:
+                if bottom not in (0, 1) and (top / bottom).denominator == 1:
+                    return True
+    return False
 
 
 _VERB = (

@@ -20,9 +20,12 @@ length^2: ha hectare = 10000; acre = 4046.8564224
 length^3: l liter litre litro 升 = 1/1000; ml milliliter millilitre 毫升 = 1/1000000
 length^3: gallon gal = 0.003785411784; quart = 0.000946352946; pint = 0.000473176473
 time: s sec second sekunde sekunden seconde segundo 秒 = 1; ms millisecond = 1/1000
-time: min minute minuten minuto 分钟 = 60; h hr hour stunde stunden heure hora 小时 = 3600
-time: day tage jour día 天 = 86400; week = 604800
-month: month 个月 = 1; yr year jahr jahre año 年 = 12
+time: min minute minuten minuto minuti 分钟 = 60
+time: h hr hour stunde stunden heure hora ora ore 小时 = 3600
+time: day tage jour día giorno giorni 天 = 86400
+time: week woche wochen semaine semana settimana settimane 周 = 604800
+month: month monat monate mois mes meses mese mesi 个月 = 1
+month: yr year jahr jahre an année año anno anni 年 = 12
 mass: g gram gm gramme gramm gramo 克 = 1; mg milligram = 1/1000; t ton tonne 吨 = 1000000
 mass: kg kilogram kilogramm kilogramme kilogramo kilo 千克 公斤 = 1000
 mass: oz ounce = 28.349523125; lb pound = 453.59237
@@ -225,7 +228,15 @@ def is_measure(word: str) -> bool:
 
 def is_unit_word(word: str) -> bool:
     """Whether letters behind a number are a unit wherever they stand: cm, kg, mph, million."""
-    return word.lower() in _TABLE or word in _RATES or word in _SIZES or word in ("sq", "cu", "per")
+    lowered = word.lower()
+    is_plural = len(word) > 2 and lowered.removesuffix("s") in _TABLE  # hrs
+    return (
+        lowered in _TABLE
+        or is_plural
+        or word in _RATES
+        or word in _SIZES
+        or word in ("sq", "cu", "per")
+    )
 
 
 def ratio(first: Unit, second: Unit) -> Fraction | None:
