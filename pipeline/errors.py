@@ -1,6 +1,7 @@
 """Errors: a user's mistake is one line with place, value and remedy, and exit code 2."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline import faults
 from pipeline.console import (
     UnfailingFile,
     is_main_process,
@@ -30,6 +30,11 @@ from pipeline.venv import missing
 OUT_OF_MEMORY = 71  # EX_OSERR of sysexits.h
 INTERRUPTED = 130  # as a shell has it: 128 and the signal's number
 LOST = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed later
+DISK_IS_FULL = (
+    os.strerror(errno.ENOSPC),
+    os.strerror(errno.EDQUOT),
+    "inline_container",
+)  # torch.save
 _needed: dict[Path, float] = {}  # by folder of this process: bytes that it is known to need, or 0
 
 
@@ -227,16 +232,22 @@ def size(number: float) -> str:
 
 
 def disk_fault(error: BaseException | None) -> str | None:
-    """The line for an error that the system caused, such as a full disk; None for others."""
-    fault = faults.find_fault(error, _needed)
-    if fault is None:
-        return None
-    place = fault.place or next(reversed(_needed), faults.working_folder()[0])
-    what = f"{place}: cannot be written or read: {fault.why}"
-    if fault.remedy == faults.SPACE:
-        most = max(_needed.values(), default=0)
-        what += f"; {_free(place)} free, {size(most) if most else 'more'} needed"
-    return f"{what}: {fault.remedy}, then run the same command again"
+    """The line for an error that the system caused; None for others.
+
+    That is an `OSError` with the name of a file, and every error that says that a disk is full: a
+    write knows no name, and libraries keep the words alone.
+    """
+    while error is not None:
+        name = getattr(error, "filename", None) if isinstance(error, OSError) else None
+        if any(words in str(error) for words in DISK_IS_FULL):
+            most = max(_needed.values(), default=0)
+            place = Path(os.fsdecode(name)) if name else next(reversed(_needed), Path("."))
+            space = f"{_free(place)} free, {size(most) if most else 'more'} needed"
+            return f"{place}: {error}; {space}: free space, then run the same command again"
+        if isinstance(error, OSError) and error.errno and isinstance(name, str | bytes):
+            return f"{os.fsdecode(name)}: {error.strerror}; correct that, then repeat the command"
+        error = error.__cause__
+    return None
 
 
 def _free(place: Path) -> str:

@@ -27,7 +27,7 @@ from typing import Any
 
 from pipeline import consent, named_models, strict_yaml
 from pipeline.console import is_main_process
-from pipeline.errors import UserError, disk_fault
+from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.lock import claim
 from pipeline.memory import memory_fault
@@ -585,7 +585,7 @@ def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
     # group and the GPU, whose errors are no mistake in a value.
     except (ValueError, TypeError, LookupError, OSError, RuntimeError) as error:
         is_machines = type(error).__module__.startswith("torch") or "gloo" in str(error)
-        if is_machines or memory_fault(error) or disk_fault(error):
+        if is_machines or memory_fault(error):
             raise
         raise UserError(f"{settings.path}: {' '.join(str(error).split())}") from error
 

@@ -1,9 +1,14 @@
 """What an entry point writes when something fails."""
 
+import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from pipeline import errors
+from stages import run_folder
 
 SCRIPT = """
 import errno, threading
@@ -39,3 +44,76 @@ def test_a_fault_of_disk_or_memory_in_a_librarys_thread_is_no_traceback(error, c
     if begins is not None:
         for line, begin in zip(run.stderr.splitlines(), begins, strict=True):
             assert line.startswith(begin)
+
+
+def end_of(error, capsys):
+    """What an entry point writes that ends with this error."""
+
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit, match="2"):
+        errors.run_cli(main, is_first=False)
+    text = capsys.readouterr().err
+    assert text.startswith("error: ") and text.count("\n") == 1
+    return text
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE, errno.EROFS])
+def test_a_systems_error_is_one_line_with_the_file(number, capsys):
+    line = end_of(OSError(number, "why", "runs/a"), capsys)
+    assert line == "error: runs/a: why; correct that, then repeat the command\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),  # of a write, which knows no name
+        RuntimeError("Error while serializing: No space left on device (os error 28)"),
+        OSError(errno.EDQUOT, "Disk quota exceeded", "runs/a"),
+    ],
+)
+def test_a_full_disk_is_one_line_with_the_space(error, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(errors, "_needed", {tmp_path: 3 << 30})
+    assert "free, 3.0 GiB needed" in end_of(error, capsys)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.EINVAL, "why"), OSError("timed out"), KeyError("No space"), ValueError()],
+)
+def test_a_bug_keeps_its_traceback(error):
+    def main():
+        raise error
+
+    with pytest.raises(type(error)):
+        errors.run_cli(main, is_first=False)
+
+
+def test_a_bug_while_a_fault_is_handled_stays_visible():
+    try:
+        try:
+            raise OSError(errno.EIO, "why", "a")
+        except OSError:
+            {}["key"]
+    except KeyError as error:
+        assert errors.disk_fault(error) is None
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_passed_over(tmp_path, monkeypatch):
+    for step in (1, 2):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        state = tmp_path / f"checkpoint-{step}" / run_folder.STATE
+        state.write_text('{"global_step": 1}', encoding="utf-8")
+    read_bytes = Path.read_bytes
+
+    def fail(path):
+        if "checkpoint-2" in str(path) or path.name == run_folder.RUN_FILE:
+            raise OSError(errno.ESTALE, "why", str(path))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(OSError):
+        run_folder.last_checkpoint(tmp_path)
+    with pytest.raises(OSError):
+        run_folder.read_run(tmp_path)

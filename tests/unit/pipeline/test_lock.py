@@ -105,7 +105,7 @@ def test_of_many_that_start_together_one_owns(tmp_path):
     "error",
     [
         OSError(28, "No space left on device", "runs/x/model"),
-        PermissionError(13, "Permission denied"),
+        PermissionError(13, "Permission denied", "runs/x/model"),
         RuntimeError("[enforce fail at inline_container.cc:668] . unexpected pos 64 vs 0"),
         RuntimeError("I/O error: No space left on device (os error 28)"),
     ],
@@ -117,7 +117,7 @@ def test_a_disks_fault_is_one_line(capsys, error):
     with pytest.raises(SystemExit, match="2"):
         errors.run_cli(main)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and "run the same command again" in line
+    assert line.startswith("error: ")
 
 
 def test_other_faults_keep_their_traceback():
