@@ -15,7 +15,6 @@ import yaml
 from pipeline import json_files, manifest, strict_yaml
 from pipeline.checkpoints import is_hub_id
 from pipeline.stages import TRAINED
-from pipeline.transformers4 import least_version
 
 NAME = "README.md"
 
@@ -85,7 +84,6 @@ def write(folder: str | Path, scores: dict[str, dict] | None = None) -> None:
         "stages": [made for made in stages if made["stage"] in TRAINED],
         "audit": manifest.read(run / "audit"),
         "scores": scores or {},
-        "least_version": least_version(Path(folder)),
         "guards": count_guards(home / "events.jsonl"),
     }
     text = Path(__file__).with_name("card.md.jinja").read_text(encoding="utf-8")

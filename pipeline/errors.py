@@ -30,11 +30,11 @@ from pipeline.venv import missing
 OUT_OF_MEMORY = 71  # EX_OSERR of sysexits.h
 INTERRUPTED = 130  # as a shell has it: 128 and the signal's number
 LOST = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed later
+# Of a full disk, a quota, a limit for one file, and a full disk in torch.save's words.
 DISK_IS_FULL = (
-    os.strerror(errno.ENOSPC),
-    os.strerror(errno.EDQUOT),
+    *map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
     "inline_container",
-)  # torch.save
+)
 _needed: dict[Path, float] = {}  # by folder of this process: bytes that it is known to need, or 0
 
 

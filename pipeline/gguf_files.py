@@ -21,7 +21,6 @@ from pipeline import manifest
 from pipeline.checkpoints import loading
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError, run_cli, size
-from pipeline.transformers4 import write_old_names
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 AGAIN = "copy or download the file again"
@@ -251,7 +250,6 @@ def convert(path: Path, folder: Path, about: dict[str, str]) -> None:
     folder.mkdir()
     build_model(file).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    write_old_names(folder, tokenizer)
     blocks = file.quantization()
     weights = f"Its weights were rounded to {blocks}." if blocks else ""
     licence = json.dumps(str(file.fields.get("general.license") or "unknown"))

@@ -5,6 +5,7 @@ transformers fills weights that the files lack with random numbers and only logs
 """
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from safetensors import safe_open
 
-from pipeline import json_files
+from pipeline import json_files, manifest
 from pipeline.console import say
 from pipeline.errors import UserError
 
@@ -94,6 +95,19 @@ def has_own_head(folder: Path) -> bool:
         with safe_open(places[name], "pt") as tensors:
             found.append(tensors.get_tensor(name))
     return not torch.equal(*found)
+
+
+def keep_own_head(folder: Path) -> None:
+    """Say in a saved `config.json` that the LM head is no copy of the embedding, where it is none.
+
+    transformers 5 finds that out as it loads; vLLM and version 4 would tie them again.
+    """
+    file = folder / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if config.get("tie_word_embeddings") and has_own_head(folder):
+        config["tie_word_embeddings"] = False
+        with manifest.open_whole(file) as out:
+            out.write(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def check_index(folder: Path, key: str, shapes: dict[str, list[int]]) -> None:

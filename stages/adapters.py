@@ -27,7 +27,7 @@ from pipeline.adapters import load_merged, merge, probe
 from pipeline.checkpoints import base_and_adapter, load_tokenizer, loading
 from pipeline.console import is_main_process, say
 from pipeline.errors import UserError
-from pipeline.transformers4 import write_old_names
+from pipeline.weights import keep_own_head
 from stages.trainer import evaluation
 from stages.trainer.evaluation import ADAPTER
 
@@ -116,7 +116,7 @@ def write_model(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write a whole model and its tokenizer."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    write_old_names(folder, tokenizer)
+    keep_own_head(folder)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from pipeline.console import Bar, say
 from pipeline.errors import UserError
 from pipeline.launched import note_for_launcher
-from pipeline.transformers4 import write_old_names
+from pipeline.weights import keep_own_head
 from stages import run_folder
 from stages.resuming import why_restarted
 
@@ -24,7 +24,7 @@ from stages.resuming import why_restarted
 def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
     """Put ours in place of the Trainer's own bar and prints; returns the bar of stage `name`."""
     keep_metric_names()
-    save_for_version_4_too(trainer)
+    save_with_own_head(trainer)
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
     if trainer.pop_callback(TensorBoardCallback):
@@ -42,17 +42,16 @@ def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
     return progress
 
 
-def save_for_version_4_too(trainer: Trainer) -> None:
-    """Let transformers 4.57 read each folder that a trainer saves, checkpoints as well."""
+def save_with_own_head(trainer: Trainer) -> None:
+    """Let vLLM read each folder that a trainer saves as it is, checkpoints as well."""
     save_model = trainer.save_model
 
-    def save_with_old_names(output_dir: str | None = None, _internal_call: bool = False) -> None:
+    def save_and_untie(output_dir: str | None = None, _internal_call: bool = False) -> None:
         save_model(output_dir, _internal_call)
         if trainer.args.should_save:
-            folder = Path(output_dir or trainer.args.output_dir)
-            write_old_names(folder, trainer.processing_class)
+            keep_own_head(Path(output_dir or trainer.args.output_dir))
 
-    trainer.save_model = save_with_old_names
+    trainer.save_model = save_and_untie
 
 
 class OneCurve(TensorBoardCallback):

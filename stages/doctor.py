@@ -86,6 +86,7 @@ def examine(args: RecipeArguments) -> dict[str, str]:
         "commit": manifest.git_commit() or "unknown",
         "python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
         "packages": ", ".join(map(" ".join, manifest.versions().items())),
+        "models": "are for transformers 5; version 4 misreads some settings without an error",
         "optional": ", ".join(f"{name} {extras.get(name, 'missing')}" for name in OPTIONAL),
         "processor": f"{count_cpus()} cores, {memory} of memory",
         "devices": devices(),

@@ -20,7 +20,6 @@ from pipeline.checkpoints import load_tokenizer
 from pipeline.console import quiet
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse
-from pipeline.transformers4 import write_old_names
 
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
 CHAT_TEMPLATE = (
@@ -143,7 +142,6 @@ def main() -> None:
     started = manifest.start(args.output_dir)
     tokenizer.save_pretrained(args.output_dir)
     model.save_pretrained(args.output_dir)
-    write_old_names(Path(args.output_dir), tokenizer)
     check_round_trip(args.output_dir, texts[:200], tokenizer)
     num_parameters = sum(p.numel() for p in model.parameters())
     counts = {"num_parameters": num_parameters, "vocab_size": len(tokenizer)}

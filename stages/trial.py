@@ -23,7 +23,6 @@ from pipeline.checkpoints import open_tokenizer
 from pipeline.console import say
 from pipeline.errors import UserError, disk_fault
 from pipeline.memory import memory_fault
-from pipeline.transformers4 import write_old_names
 from stages.removal import TRIAL
 from stages.trainer.evaluation import random_state_kept
 
@@ -144,8 +143,6 @@ def parts(trainer: Trainer, folder: Path) -> Iterator[tuple[str, Callable[[], ob
     names = wrapped.state_dict() if isinstance(wrapped, PeftModel) else ()
     empty = {key: torch.empty(0) for key in names}
     yield f"{name}the model", lambda: trainer._save(str(folder), state_dict=empty)
-    tokenizer = trainer.processing_class
-    yield f"{name}its config for version 4", lambda: write_old_names(folder, tokenizer)
     if trainer.model is model and not is_deepspeed_zero3_enabled():  # its weights are elsewhere
         yield (
             f"{name}weights that share memory",

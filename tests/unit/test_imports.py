@@ -13,12 +13,12 @@ PRODUCT = ("pipeline", "grading", "data_prep", "stages", "eval")
 # A package imports those that stand before it; within one the same holds, layer by layer.
 LAYERS: dict[str, list[tuple[str, ...]]] = {
     "pipeline": [
-        ("console", "memory", "values", "renamed", "stages", "venv", "faults"),
+        ("console", "memory", "values", "renamed", "stages", "venv"),
         ("errors", "names"),
         ("strict_yaml", "json_files", "paths", "consent", "folders", "own_imports"),
         ("lock", "manifest", "named_models", "settings"),
         (
-            *("weights", "generation", "dropout", "transformers4", "own_code", "keys"),
+            *("weights", "generation", "dropout", "own_code", "keys"),
             *("side_by_side", "launched"),
         ),
         ("tokenizer_file", "template_date", "switches"),
@@ -57,7 +57,6 @@ HOMES = {
         r"AutoTokenizer|PreTrainedTokenizerFast|\w*Tokenizer\.from_\w+",
         {
             "benchmarks/throughput_runs.py": "builds one, loads none",
-            "pipeline/transformers4.py": "writes a class's name, loads none",
             "pipeline/gguf_files.py": "builds one, loads none",
             "pipeline/tokenizer_file.py": "reads one as its file has it, for that home",
             "stages/trial.py": "looks at a class, loads none",

@@ -153,8 +153,6 @@ def test_the_best_model_is_kept_and_the_last_saved(run_stage, eval_file, scripte
     assert weights["best"] == weights["checkpoint-2"] != weights["checkpoint-3"]
     assert weights["."] == weights["checkpoint-4"] != weights["best"]
     AutoModelForCausalLM.from_pretrained(folder / "best")
-    for name in weights:  # for transformers 4
-        assert "rope_theta" in json.loads((folder / name / "config.json").read_text()), name
     assert AutoTokenizer.from_pretrained(folder / "best").chat_template
     assert not [*folder.glob("best.*")]
 

@@ -5,11 +5,40 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from stages.trainer import rows_apart
-from tests.integration.stages.test_transformers4 import config_of
 
 pytestmark = pytest.mark.integration
 
 LENGTHS = (50, 1, 70, 33)  # some longer than the sliding window of 32
+
+SIZES = {
+    "vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 256,
+    "head_dim": 16, "initializer_range": 0.2, "pad_token_id": 0, "bos_token_id": 1,
+    "eos_token_id": 2, "sliding_window": 32,
+    # of mixtures of experts and latent attention
+    "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "n_routed_experts": 4,
+    "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "n_shared_experts": 1,
+    "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16,
+    "q_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8,
+}  # fmt: skip
+
+
+def config_of(kind, changes):
+    """A small configuration of a model type, with thetas that are nobody's default."""
+    from transformers import CONFIG_MAPPING
+
+    made = CONFIG_MAPPING[kind]
+    names = {*made.__dataclass_fields__, *made.attribute_map}
+    rope = getattr(made(), "rope_parameters", None)
+    if rope and "rope_type" in rope:
+        changes = {"rope_parameters": rope | {"rope_theta": 123456.0}} | changes
+    elif rope:
+        thetas = {"full_attention": 123456.0, "sliding_attention": 123456.0}
+        if kind == "gemma3_text":
+            thetas["sliding_attention"] = 23456.0
+        rope = {layer: rope[layer] | {"rope_theta": theta} for layer, theta in thetas.items()}
+        changes = {"rope_parameters": rope} | changes
+    return made(**{key: value for key, value in SIZES.items() if key in names} | changes)
 
 
 def build(kind, **changes):

@@ -64,15 +64,12 @@ def test_nothing_is_said_where_both_agree(tmp_path, capsys):
 def test_what_is_saved_is_read_the_same_by_other_programs(tmp_path):
     from transformers import AutoTokenizer
 
-    from pipeline.transformers4 import write_old_names
-
     ids = write_folder(tmp_path, "llama", "LlamaTokenizerFast", LLAMA_3)
     tokenizer, difference = open_tokenizer(str(tmp_path), "model")
     assert difference
     saved = tmp_path / "saved"
     tokenizer.save_pretrained(saved)
     (saved / "config.json").write_text((tmp_path / "config.json").read_text())
-    write_old_names(saved, tokenizer)
     again = AutoTokenizer.from_pretrained(saved)
     assert again(PROBE, add_special_tokens=False)["input_ids"] == ids
     assert reads_as(again, tmp_path / "tokenizer.json")

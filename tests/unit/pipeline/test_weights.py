@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 from pipeline.checkpoints import check_checkpoint
 from pipeline.errors import UserError
-from pipeline.weights import num_positions
+from pipeline.weights import keep_own_head, num_positions
 from tests.unit.stages.helpers import write_model
 
 CONFIG = {"vocab_size": 8, "hidden_size": 4, "num_hidden_layers": 2}
@@ -108,3 +108,19 @@ def test_learned_positions_are_counted(tmp_path, model_type, name, expected):
     save_file({name: numpy.zeros((32, 4), numpy.float32)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     assert num_positions(tmp_path) == expected
+
+
+@pytest.mark.parametrize(("head", "is_tied"), [(2, False), (1, True), (None, True)])
+def test_an_lm_head_of_its_own_is_not_tied(tmp_path, head, is_tied):
+    """A model may have one although its configuration says that the embedding is the LM head.
+
+    A sharded model that ties them is saved with both.
+    """
+    weights = {"model.embed_tokens.weight": numpy.full((2, 2), 1, numpy.float32)}
+    if head:
+        weights["lm_head.weight"] = numpy.full((2, 2), head, numpy.float32)
+    save_file(weights, tmp_path / "model.safetensors")
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "qwen2", "tie_word_embeddings": true}')
+    keep_own_head(tmp_path)
+    assert json.loads(config.read_text())["tie_word_embeddings"] is is_tied
