@@ -1,40 +1,25 @@
-"""The nearest name for a typo, with the standard library alone.
+"""The nearest name for a typo.
 
 MAKE_GOALS=gpro python3 -m pipeline.names    the message of make for an unknown target
 """
 
+import difflib
 import os
 import re
 import sys
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 from pipeline.stages import ROOT
 
-LONGEST = 40  # letters of a name that may be a typo of one of ours
-
-
-@cache
-def distance(one: str, other: str) -> int:
-    """Letters to insert, drop, replace or swap with a neighbour to make one name of the other."""
-    if not one or not other:
-        return len(one) + len(other)
-    if one[0] == other[0]:
-        return distance(one[1:], other[1:])
-    rests = [(one[1:], other), (one, other[1:]), (one[1:], other[1:])]
-    if one[:2] == other[1::-1]:
-        rests.append((one[2:], other[2:]))
-    return 1 + min(distance(*rest) for rest in rests)
+ALIKE = 0.66  # of 1: how like a typo must be to a name; OTU is that to OUT
 
 
 def nearest(given: str, names: Sequence[str]) -> str:
-    """The nearest name within two letters, of three letters within one; "" where none is near."""
-    if len(given) > LONGEST:
-        return ""
-    far = {name: distance(given.upper(), name.upper()) for name in names}
-    near = [name for name in names if far[name] <= min(2, len(given) - 2, len(name) - 2)]
-    return min(near, key=far.__getitem__, default="")
+    """The name that is most like the given one; "" where none is near."""
+    folded = {name.upper(): name for name in names}
+    found = difflib.get_close_matches(given.upper(), folded, 1, ALIKE)
+    return folded[found[0]] if found else ""
 
 
 def unknown(what: str, given: str, names: Sequence[str]) -> str:
