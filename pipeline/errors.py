@@ -243,7 +243,7 @@ def disk_fault(error: BaseException | None) -> str | None:
             most = max(_needed.values(), default=0)
             place = Path(os.fsdecode(name)) if name else next(reversed(_needed), Path("."))
             space = f"{_free(place)} free, {size(most) if most else 'more'} needed"
-            return f"{place}: {error}; {space}: free space, then run the same command again"
+            return f"{place}: {error}; {space}: free space, then repeat the command"
         if isinstance(error, OSError) and error.errno and isinstance(name, str | bytes):
             return f"{os.fsdecode(name)}: {error.strerror}; correct that, then repeat the command"
         error = error.__cause__
