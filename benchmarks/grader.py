@@ -40,17 +40,17 @@ GRADERS = {
 NUM_TURNS = 5  # per round, of a set without hostile completions
 WARM_UP = (r"\sqrt{2}", r"\int_0^1 x dx")
 HOW = """`make bench-grader` gives the same completions to this grader, to TRL's reward and to
-math-verify. They have 15 to 60 lines of thought, then one to three sentences with the answer in a
-box. There are {num_rounds} rounds, and no completion is given to a grader twice."""
+math-verify. They have 15 to 60 lines of thought, then one to three sentences with a boxed answer.
+In {num_rounds} rounds, no grader gets a completion twice."""
 MEANING = """- `integers`: eight completions to each gold, five of them correct.
-- `expressions`: golds of MATH-500 and others, in other print and rewritten (both correct), and
-  with an incorrect answer.
+- `expressions`: golds of MATH-500 and others, in other print and rewritten (both correct), and with
+  an incorrect answer. Ours refuses what is left to work out, such as `1252 + 8`.
 - `hostile`: towers of powers, huge factorials, thousands of brackets, code. All are incorrect. TRL
   and math-verify get the first {num_hostile} of them, because these cost them seconds.
-- `ours, single` grades one completion a call, as TRL and math-verify do. The other rows grade a
-  set in one call, and their latency is the work of each completion.
-- TRL is `reasoning_accuracy_reward`, math-verify is `verify(parse(gold), parse(text after
-  </think>))`. Both have their defaults and the gold in `$…$`.
+- `ours, single` grades one completion a call, as TRL and math-verify do. The other rows grade a set
+  in one call, and their latency is the work of each completion.
+- TRL is `reasoning_accuracy_reward`, math-verify is
+  `verify(parse(gold), parse(text after </think>))`. Both have their defaults and the gold in `$…$`.
 - Labels: share of the verdicts that agree with how the completion was made. A grader that raises,
   or is killed after 20 s, does not agree. Ours was developed with golds like these.
 - Speed: ratio of seconds to math-verify's on the completions that both graded, with a 95 %

@@ -12,7 +12,7 @@ from grading.compare import is_same_value
 from grading.latex import tokenise, word_set
 
 MAX_AROUND = 120  # characters on either side of a box that are looked at
-MAX_NEAR = 60  # characters before a box in which the last words before it are
+MAX_NEAR = 40  # characters before a box in which the last words before it are
 MAX_BEFORE = 200  # characters before a box in which a group before or around it may open
 MAX_BOXES = 50  # of a text, from its end, whose surroundings are looked at
 MAX_ENCLOSING = 4  # groups around a box that are looked at
@@ -45,7 +45,7 @@ def find_answers(text: str, question: str = "") -> list[str]:
     for box in boxes[-MAX_BOXES:]:
         before = text[max(0, box.start - MAX_AROUND) : box.start]
         after = text[box.end : box.end + MAX_AROUND]
-        is_struck = bool(_STRUCK.search(before)) and after.lstrip(" $*").startswith(("~~", "<"))
+        is_struck = after.lstrip(" $*").startswith(("~~", "<")) and bool(_STRUCK.search(before))
         prefix = _START.split(text[max(0, box.start - MAX_BEFORE) : box.start])[-1]
         is_part = _is_part(box, before, prefix, after) or _is_scaled(after, question.lower())
         is_part = is_part or (bool(_LETTER.match(after)) and "coefficient" not in question)
@@ -356,7 +356,7 @@ def _in_words(text: str) -> str:
 
 def _is_negated(before: str) -> bool:
     """Whether a negation is the last word before an answer, but for fillers: `cannot be`."""
-    if _UNSAID.search(before):
+    if "that" in before and _UNSAID.search(before):
         return True
     between: list[str] = []
     for word in reversed(_WORDS.findall(before.lower())):
