@@ -26,7 +26,6 @@ from stages.checks.common import (
     check_trackers,
     check_upload,
 )
-from stages.checks.curriculum import check_curriculum
 from stages.checks.evaluation import (
     check_evaluation,
     check_held_out,
@@ -43,13 +42,16 @@ from stages.checks.packing import check_packed_model, check_packing
 from stages.checks.positions import check_positions
 from stages.checks.precision import check_dtype, check_model_dtype
 from stages.checks.rewards import check_rewards
-from stages.checks.switches import check_switches
 from stages.checks.vllm import check_vllm, check_vllm_keys
+from stages.rules import check_pointless
 
 
-def check_sft(settings: Settings) -> None:
-    """Refuse mistakes of an SFT run that show before torch is imported."""
-    check_sft_keys(settings)
+def check_sft(settings: Settings) -> Settings:
+    """Refuse mistakes of an SFT run that show before torch is imported.
+
+    Returns the settings without keys that an override made pointless; the others do so, too.
+    """
+    settings = check_sft_keys(settings)
     check_packages(settings)
     check_file(settings, "train_file", "data")
     check_file(settings, "eval_file", "data")
@@ -62,10 +64,12 @@ def check_sft(settings: Settings) -> None:
     check_positions(settings)
     check_model_dtype(settings)
     check_tied(settings)
+    return settings
 
 
-def check_sft_keys(settings: Settings) -> None:
+def check_sft_keys(settings: Settings) -> Settings:
     """The checks of `check_sft` that need no input file."""
+    settings = check_pointless("sft", settings)
     check_ineffective(settings, SFT_INEFFECTIVE)
     check_upload(settings)
     check_choices(settings, SHARED_CHOICES)
@@ -74,18 +78,18 @@ def check_sft_keys(settings: Settings) -> None:
     check_resume(settings)
     check_sft_evaluation(settings)
     check_packing(settings)
-    check_switches(settings)
     check_optimizer(settings)
     check_schedule(settings)
     check_mappings(settings)
     check_rounding(settings)
     check_dtype(settings)
     check_lora(settings)
+    return settings
 
 
-def check_grpo(settings: Settings) -> None:
+def check_grpo(settings: Settings) -> Settings:
     """Refuse mistakes of a GRPO run that show before torch is imported."""
-    check_grpo_keys(settings)
+    settings = check_grpo_keys(settings)
     check_packages(settings)
     check_file(settings, "train_file", "data")
     check_file(settings, "pass_rates", "difficulty")
@@ -96,19 +100,22 @@ def check_grpo(settings: Settings) -> None:
     check_model_dtype(settings)
     check_tied(settings)
     check_vllm(settings)
+    return settings
 
 
-def check_grpo_keys(settings: Settings) -> None:
+def check_grpo_keys(settings: Settings) -> Settings:
     """The checks of `check_grpo` that need no input file."""
-    check_grpo_values(settings)
+    settings = check_grpo_values(settings)
     num_processes = int(os.environ.get("WORLD_SIZE", "1"))
     check_batch(settings, num_processes)
     check_rollback(settings, num_processes)
     check_vllm_keys(settings, num_processes)
+    return settings
 
 
-def check_grpo_values(settings: Settings) -> None:
+def check_grpo_values(settings: Settings) -> Settings:
     """The checks of `check_grpo_keys` that are the same on any number of processes."""
+    settings = check_pointless("grpo", settings)
     check_ineffective(settings, GRPO_INEFFECTIVE)
     check_upload(settings)
     check_choices(settings, SHARED_CHOICES | CHOICES)
@@ -119,12 +126,11 @@ def check_grpo_values(settings: Settings) -> None:
     check_dtype(settings)
     check_lora(settings)
     check_resume(settings)
-    check_curriculum(settings)
     check_scale(settings)
     check_evaluation(settings)
-    check_switches(settings)
     check_optimizer(settings)
     check_schedule(settings)
     check_mappings(settings)
     check_logprobs(settings)
     check_rewards(settings)
+    return settings

@@ -7,8 +7,7 @@ from typing import Any
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from pipeline.settings import PointlessKey, Settings
-from pipeline.switches import is_given
+from pipeline.settings import Settings
 from stages.checks.optimizer import OPTIMIZERS, optimizer_of
 from stages.launch import is_installed, is_on
 from stages.run_folder import check_states
@@ -135,7 +134,7 @@ GRPO_INEFFECTIVE = INEFFECTIVE | {
 def check_ineffective(settings: Settings, reasons: dict[str, str]) -> None:
     """Refuse keys that this pipeline would ignore, each for its reason."""
     for key, reason in reasons.items():
-        if is_given(settings, key):
+        if settings.asks_for(key):
             raise UserError(f"{key}: {settings[key]!r} would have no effect: {reason}; remove it")
 
 
@@ -248,17 +247,10 @@ def check_rounding(settings: Settings) -> None:
     key = "stochastic_rounding"
     if not settings.stochastic_rounding:
         return
-    # What `auto` and null stand for shows with the model: `RoundingNumbers` looks at its weights.
-    if settings.dtype not in ("bfloat16", "auto", None):
-        why = f"{settings.dtype} is not rounded; leave it out"
-        raise PointlessKey(key, f"true would have no effect: {why}", ("dtype",))
-    if settings.use_peft:
-        why = "LoRA's weights are float32; leave it out"
-        raise PointlessKey(key, f"true would have no effect: {why}", ("use_peft",))
     for engine in ("deepspeed", "fsdp"):
         if is_on(os.environ.get(f"ACCELERATE_USE_{engine.upper()}")):
             why = f"{engine} updates float32 weights; set dtype to float32"
-            raise PointlessKey(key, f"true would have no effect: {why}", (engine,))
+            raise UserError(f"{key}: true would have no effect: {why}")
     for other in ("optim", "optim_args"):
         if settings.get(other):
             raise UserError(

@@ -191,10 +191,9 @@ def check_line(
     if check and (args.launch_is_known or not hf):
         with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
             settings = run_check(settings, check)
-    if not hf:
-        (made,) = build(settings, own)
-        if stage == "distill" and not Path(made.output_dir, manifest.NAME).exists():
-            refuse_silent_teachers(args, made)
+    (made,) = build(settings, own)
+    if stage == "distill" and not Path(made.output_dir, manifest.NAME).exists():
+        refuse_silent_teachers(args, made)
     return settings
 
 

@@ -261,8 +261,9 @@ MISTAKES = {
     "error sft.yaml: FSDP needs GPUs": launched(2, "fsdp2"),
     "error grpo.yaml: size: 3 does not divide 8":
         launched(8, recipe="grpo7b", vllm_tensor_parallel_size=3),
-    "error sft.yaml: without use_peft": keys("sft", lora_r=8),
-    "error grpo.yaml: without use_vllm": keys("grpo", vllm_mode="colocate"),
+    "error sft.yaml: lora_r: 8 would have no effect": keys("sft", lora_r=8),
+    "error grpo.yaml: vllm_mode: 'colocate' would have":
+        keys("grpo", vllm_mode="colocate"),
     "warning grpo.yaml: the trainer computes in float16":
         keys("grpo", "grpo7b", fp16=True, bf16=False, vllm_mode="server",
              vllm_server_host="127.0.0.1", vllm_server_port=9, vllm_enable_sleep_mode=None,

@@ -138,7 +138,6 @@ def check_all(settings):
         (COSINE | {"cosine_min_value_correct": 0.0}, "cosine_min_value_correct"),
         (COSINE | {"cosine_min_value_correct": 1.5}, "cosine_min_value_correct"),
         (COSINE | {"cosine_max_value_correct": 2.0, "cosine_min_value_correct": 1.5}, None),
-        ({"cosine_max_len": 100}, "cosine_max_len"),  # without the reward
         ({"length_penalty_start": -1}, "length_penalty_start"),
         ({"repetition_max_penalty": -1.0}, "repetition_max_penalty"),
         # what Hugging Face takes and fails on later

@@ -27,7 +27,7 @@ def grpo(values):
     [
         # Without `eval_strategy` they have no effect.
         *[("eval_problems", {"eval_problems": 64}), ("eval_steps", {"eval_steps": 20})],
-        *[("eval_on_start", {"eval_on_start": True}), ("do_eval", {"do_eval": True})],
+        *[("eval_on_start", {"eval_on_start": True})],
         ("validate_only", {"validate_only": True}),
         *[("eval_problems", ON | {"eval_problems": number}) for number in (None, 1)],
         *[("eval_steps", ON | {"eval_steps": steps}) for steps in (None, 0.25, 0)],
