@@ -1,7 +1,8 @@
-"""Keys of SFT and GRPO that somebody reads, and that still do nothing without another key.
+"""What is wrong with the keys of SFT and GRPO, though no library raises and no rehearsal shows it.
 
-A rehearsal finds keys that nobody reads. Those here are read, by a constructor as a rule, so that
-nobody notices. One row stands for some keys: what they need, and whether they have it.
+pointless   keys that somebody reads, a constructor as a rule, and that do nothing without
+            another key; a rehearsal finds those that nobody reads
+faults      values that spoil a run in silence
 """
 
 import sys
@@ -62,8 +63,18 @@ def pointless(stage: str, settings: Settings) -> dict[str, str]:
     }
 
 
-def check_pointless(stage: str, settings: Settings) -> Settings:
-    """Refuse such keys; returns the settings without those that an override left over.
+def faults(settings: Settings) -> Iterator[str]:
+    """Each silent mistake of the keys of SFT and GRPO, as `key: what is wrong; remedy`."""
+    least = (settings.lr_scheduler_kwargs or {}).get("min_lr")
+    if isinstance(least, int | float) and least >= settings.learning_rate:
+        yield (
+            f"lr_scheduler_kwargs: min_lr: {least} is not below learning_rate, "
+            f"{settings.learning_rate}; lower it"
+        )
+
+
+def check_rules(stage: str, settings: Settings) -> Settings:
+    """Refuse all of this; returns the settings without pointless keys that an override left over.
 
     If overlay or command line give other keys, a file's own key is left out with a line on stderr.
     """
@@ -74,7 +85,10 @@ def check_pointless(stage: str, settings: Settings) -> Settings:
             raise UserError(f"{line}; set that, or remove the key")
         if is_main_process():
             sys.stderr.write(f"{one_line(line)}; it is left out\n")
-    return settings.replaced(**dict.fromkeys(found, UNSET)) if found else settings
+    settings = settings.replaced(**dict.fromkeys(found, UNSET)) if found else settings
+    for fault in faults(settings):
+        raise UserError(fault)
+    return settings
 
 
 def of_both(s: Settings) -> Iterator[Rule]:

@@ -37,13 +37,12 @@ from stages.checks.logprobs import check_logprobs
 from stages.checks.lora import check_lora, check_tied
 from stages.checks.loss import check_loss, check_scale
 from stages.checks.mappings import check_mappings
-from stages.checks.optimizer import check_optimizer, check_schedule
 from stages.checks.packing import check_packed_model, check_packing
 from stages.checks.positions import check_positions
 from stages.checks.precision import check_dtype, check_model_dtype
 from stages.checks.rewards import check_rewards
 from stages.checks.vllm import check_vllm, check_vllm_keys
-from stages.rules import check_pointless
+from stages.rules import check_rules
 
 
 def check_sft(settings: Settings) -> Settings:
@@ -69,7 +68,7 @@ def check_sft(settings: Settings) -> Settings:
 
 def check_sft_keys(settings: Settings) -> Settings:
     """The checks of `check_sft` that need no input file."""
-    settings = check_pointless("sft", settings)
+    settings = check_rules("sft", settings)
     check_ineffective(settings, SFT_INEFFECTIVE)
     check_upload(settings)
     check_choices(settings, SHARED_CHOICES)
@@ -78,8 +77,6 @@ def check_sft_keys(settings: Settings) -> Settings:
     check_resume(settings)
     check_sft_evaluation(settings)
     check_packing(settings)
-    check_optimizer(settings)
-    check_schedule(settings)
     check_mappings(settings)
     check_rounding(settings)
     check_dtype(settings)
@@ -115,7 +112,7 @@ def check_grpo_keys(settings: Settings) -> Settings:
 
 def check_grpo_values(settings: Settings) -> Settings:
     """The checks of `check_grpo_keys` that are the same on any number of processes."""
-    settings = check_pointless("grpo", settings)
+    settings = check_rules("grpo", settings)
     check_ineffective(settings, GRPO_INEFFECTIVE)
     check_upload(settings)
     check_choices(settings, SHARED_CHOICES | CHOICES)
@@ -128,8 +125,6 @@ def check_grpo_values(settings: Settings) -> Settings:
     check_resume(settings)
     check_scale(settings)
     check_evaluation(settings)
-    check_optimizer(settings)
-    check_schedule(settings)
     check_mappings(settings)
     check_logprobs(settings)
     check_rewards(settings)

@@ -8,7 +8,6 @@ from typing import Any
 from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.settings import Settings
-from stages.checks.optimizer import OPTIMIZERS, optimizer_of
 from stages.launch import is_installed, is_on
 from stages.run_folder import check_states
 
@@ -184,8 +183,6 @@ def check_packages(settings: Settings) -> None:
     needed += [("report_to", PACKAGES[name]) for name in TRACKERS if name in settings.report_to]
     if settings.get("cache_implementation") == "quantized":
         needed.append(("cache_implementation", ("optimum-quanto",)))
-    optimizer = OPTIMIZERS.get(optimizer_of(settings))
-    needed += [("optim", (name,)) for name in (optimizer.packages if optimizer else ())]
     needed += [(key, PACKAGES[key]) for key in PACKAGES.keys() & settings.keys() if settings[key]]
     for key, packages in needed:
         if packages and not manifest.versions(packages):

@@ -9,8 +9,8 @@ from pipeline.rows import read_rows
 from pipeline.settings import Settings
 from stages.checks.batch import nearest_multiples
 from stages.checks.common import BEST, LAST
-from stages.checks.optimizer import FOLLOWS_A_LOSS
 
+FOLLOWS_A_LOSS = ("reduce_lr_on_plateau", "greedy")  # values of lr_scheduler_type
 LEAST_PROBLEMS = 2  # held out; of one alone there is no standard error
 
 

@@ -34,9 +34,9 @@ def test_a_missing_vllm_is_told_unless_nothing_is_left_for_it(monkeypatch, tmp_p
 
 def test_a_missing_package_of_a_later_stage_is_told_first(monkeypatch, tmp_path):
     line = f"ahead --recipe {demo.ROOT}/configs/tiny-cpu --run {tmp_path} --goal grpo --"
-    monkeypatch.setattr("sys.argv", [*line.split(), "--optim", "paged_adamw_8bit"])
+    monkeypatch.setattr("sys.argv", [*line.split(), "--use_liger_kernel", "true"])
     monkeypatch.setattr(manifest, "versions", lambda names: {"tensorboard"} & {*names})
-    with pytest.raises(UserError, match="optim: paged_adamw_8bit needs the package bitsandbytes"):
+    with pytest.raises(UserError, match="use_liger_kernel: True needs the package liger-kernel"):
         rehearsal.main()
 
 

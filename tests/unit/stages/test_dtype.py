@@ -11,7 +11,7 @@ from stages.checks.precision import (
     trained_dtype,
 )
 from stages.preflight.batches import check_precision
-from stages.rules import check_pointless
+from stages.rules import check_rules
 from tests.unit.stages.helpers import grpo, named, sft
 
 LORA = {"use_peft": True}
@@ -90,4 +90,4 @@ def test_preflight_keeps_no_float16_updates():
 def test_rounding_waits_for_the_model_where_the_recipe_leaves_its_dtype():
     for dtype, refused in [("auto", None), (None, None), ("float16", "stochastic_rounding")]:
         settings = sft({"stochastic_rounding": True, "dtype": dtype})
-        assert named(check_pointless, "sft", settings) == refused
+        assert named(check_rules, "sft", settings) == refused
