@@ -45,6 +45,15 @@ OF_GENERATION = """cache_implementation fast_generation use_transformers_paged
     use_transformers_continuous_batching"""
 OF_LORA = """lora_r lora_alpha lora_dropout lora_target_modules lora_target_parameters
     lora_modules_to_save use_rslora use_dora load_in_4bit load_in_8bit"""
+# A rehearsal on a CPU leaves vLLM out, and peft takes any task with a model of its own.
+CHOICES = {
+    "vllm_model_impl": ("auto", "vllm", "transformers", "terratorch"),
+    "vllm_importance_sampling_mode": (
+        *("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+    ),
+    "lora_task_type": ("CAUSAL_LM",),
+}
+NOT_RENDERED = {"sft": ("eos_token", "pad_token"), "grpo": ("chat_template_kwargs",)}
 Rule = tuple[str, Any, str]  # keys, whether they act, what they need
 
 
@@ -63,7 +72,7 @@ def pointless(stage: str, settings: Settings) -> dict[str, str]:
     }
 
 
-def faults(settings: Settings) -> Iterator[str]:
+def faults(stage: str, settings: Settings) -> Iterator[str]:
     """Each silent mistake of the keys of SFT and GRPO, as `key: what is wrong; remedy`."""
     least = (settings.lr_scheduler_kwargs or {}).get("min_lr")
     if isinstance(least, int | float) and least >= settings.learning_rate:
@@ -71,6 +80,15 @@ def faults(settings: Settings) -> Iterator[str]:
             f"lr_scheduler_kwargs: min_lr: {least} is not below learning_rate, "
             f"{settings.learning_rate}; lower it"
         )
+    for key, known in CHOICES.items():
+        value = settings.get(key)
+        if value is not None and value not in known:
+            yield f"{key}: must be one of {', '.join(known)} (got {value!r})"
+    if settings.get("load_best_model_at_end"):
+        yield "load_best_model_at_end: <output_dir> is the model of the last step; remove it"
+    for key in NOT_RENDERED[stage]:
+        if settings.get(key):
+            yield f"{key}: the checkpoint's own tokenizer and template render rows; remove it"
 
 
 def check_rules(stage: str, settings: Settings) -> Settings:
@@ -86,7 +104,7 @@ def check_rules(stage: str, settings: Settings) -> Settings:
         if is_main_process():
             sys.stderr.write(f"{one_line(line)}; it is left out\n")
     settings = settings.replaced(**dict.fromkeys(found, UNSET)) if found else settings
-    for fault in faults(settings):
+    for fault in faults(stage, settings):
         raise UserError(fault)
     return settings
 
@@ -119,6 +137,7 @@ def of_grpo(s: Settings) -> Iterator[Rule]:
     if s.curriculum in MODES or ":" in s.curriculum:
         for key, modes in READ_BY.items():
             yield key, s.curriculum in modes, f"it needs curriculum: {' or '.join(modes)}"
+    yield "label_smoothing_factor", False, "GRPO's loss has no labels"
     clips = s.loss_type in CLIP
     yield "epsilon delta", clips, f"loss_type: {s.loss_type} clips no ratios"
     yield "epsilon_high", clips or s.loss_type == "cispo", f"loss_type: {s.loss_type} clips none"

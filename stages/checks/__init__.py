@@ -12,14 +12,8 @@ from pipeline.checkpoints import check_checkpoint
 from pipeline.settings import Settings
 from stages.checks.batch import check_batch
 from stages.checks.common import (
-    CHOICES,
-    GRPO_INEFFECTIVE,
-    SFT_INEFFECTIVE,
-    SHARED_CHOICES,
-    check_choices,
     check_device,
     check_file,
-    check_ineffective,
     check_packages,
     check_resume,
     check_rounding,
@@ -69,9 +63,7 @@ def check_sft(settings: Settings) -> Settings:
 def check_sft_keys(settings: Settings) -> Settings:
     """The checks of `check_sft` that need no input file."""
     settings = check_rules("sft", settings)
-    check_ineffective(settings, SFT_INEFFECTIVE)
     check_upload(settings)
-    check_choices(settings, SHARED_CHOICES)
     check_trackers(settings)
     check_device(settings)
     check_resume(settings)
@@ -113,9 +105,7 @@ def check_grpo_keys(settings: Settings) -> Settings:
 def check_grpo_values(settings: Settings) -> Settings:
     """The checks of `check_grpo_keys` that are the same on any number of processes."""
     settings = check_rules("grpo", settings)
-    check_ineffective(settings, GRPO_INEFFECTIVE)
     check_upload(settings)
-    check_choices(settings, SHARED_CHOICES | CHOICES)
     check_trackers(settings)
     check_device(settings)
     check_loss(settings)

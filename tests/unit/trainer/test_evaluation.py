@@ -35,7 +35,6 @@ def grpo(values):
         *[("per_device_eval_batch_size", ON | {"num_generations_eval": n}) for n in (3, 16)],
         ("dataloader_drop_last", ON | {"dataloader_drop_last": True}),
         ("load_best_model_at_end", ON | {"load_best_model_at_end": True}),
-        ("metric_for_best_model", ON | {"metric_for_best_model": "reward"}),
         ("save_strategy", ON | {"save_strategy": "best"}),
         ("lr_scheduler_type", ON | {"lr_scheduler_type": "reduce_lr_on_plateau"}),
     ],
