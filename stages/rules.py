@@ -54,6 +54,41 @@ CHOICES = {
     "lora_task_type": ("CAUSAL_LM",),
 }
 NOT_RENDERED = {"sft": ("eos_token", "pad_token"), "grpo": ("chat_template_kwargs",)}
+# Of generation_kwargs, what a recipe sets by its own keys, or what would break groups.
+TAKEN = {
+    **dict.fromkeys(("max_new_tokens", "max_tokens", "max_length"), "max_completion_length"),
+    **dict.fromkeys(("n", "num_return_sequences", "num_beams"), "num_generations"),
+    "do_sample": "temperature",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "cache_implementation": "cache_implementation",
+    "structured_outputs": "vllm_structured_outputs_regex",
+}
+# And what nothing in a recipe may set, and why.
+REFUSED = dict.fromkeys(
+    (
+        *("eos_token_id", "pad_token_id", "bos_token_id", "stop_token_ids", "disable_compile"),
+        *("return_dict_in_generate", "detokenize", "output_kind", "logprobs", "prompt_logprobs"),
+    ),
+    "is decided by TRL or the tokenizer",
+) | {
+    "watermarking_config": "would mark every rollout",
+    "token_healing": "no rollout gets the tokenizer that it needs",
+    "stop_strings": (
+        "no rollout can end at a text, but at a token: add it to eos_token_id in the model's "
+        "generation_config.json, or teach the EOS by SFT"
+    ),
+}
+MODEL_TAKEN = {  # of model_init_kwargs
+    "dtype": "dtype",
+    "torch_dtype": "dtype",
+    "attn_implementation": "attn_implementation",
+    "revision": "model_revision",
+    "trust_remote_code": "trust_remote_code",
+}
 Rule = tuple[str, Any, str]  # keys, whether they act, what they need
 
 
@@ -86,9 +121,24 @@ def faults(stage: str, settings: Settings) -> Iterator[str]:
             yield f"{key}: must be one of {', '.join(known)} (got {value!r})"
     if settings.get("load_best_model_at_end"):
         yield "load_best_model_at_end: <output_dir> is the model of the last step; remove it"
+    yield from of_mappings(settings)
     for key in NOT_RENDERED[stage]:
         if settings.get(key):
             yield f"{key}: the checkpoint's own tokenizer and template render rows; remove it"
+
+
+def of_mappings(settings: Settings) -> Iterator[str]:
+    """Names within a mapping that a key of the recipe sets, or that would change every rollout.
+
+    transformers, vLLM and `trial.try_sampling` refuse names that nothing reads.
+    """
+    for key, taken in (("generation_kwargs", TAKEN), ("model_init_kwargs", MODEL_TAKEN)):
+        given = settings.get(key)
+        for name in given if isinstance(given, dict) else ():
+            if name in taken:
+                yield f"{key}: {name}: belongs to the recipe; set {taken[name]}"
+            elif key == "generation_kwargs" and name in REFUSED:
+                yield f"{key}: {name}: {REFUSED[name]}; remove it"
 
 
 def check_rules(stage: str, settings: Settings) -> Settings:

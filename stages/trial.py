@@ -82,6 +82,8 @@ def try_sampling(trainer: Any) -> None:
             model = own_model(trainer)
             prompts = torch.zeros(2, 1, dtype=torch.long, device=model.device)
             config = copy.deepcopy(trainer.generation_config)
+            if unknown := given.keys() - vars(GenerationConfig()).keys():
+                raise ValueError(f"nothing reads {', '.join(sorted(unknown))}")
             config.max_new_tokens = 1
             own = generation.only_ends(model)  # as rollouts are
             with own, torch.no_grad(), random_state_kept(trainer.accelerator.device):

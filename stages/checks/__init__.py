@@ -30,7 +30,6 @@ from stages.checks.guards import check_rollback
 from stages.checks.logprobs import check_logprobs
 from stages.checks.lora import check_lora, check_tied
 from stages.checks.loss import check_loss, check_scale
-from stages.checks.mappings import check_mappings
 from stages.checks.packing import check_packed_model, check_packing
 from stages.checks.positions import check_positions
 from stages.checks.precision import check_dtype, check_model_dtype
@@ -69,7 +68,6 @@ def check_sft_keys(settings: Settings) -> Settings:
     check_resume(settings)
     check_sft_evaluation(settings)
     check_packing(settings)
-    check_mappings(settings)
     check_rounding(settings)
     check_dtype(settings)
     check_lora(settings)
@@ -115,7 +113,6 @@ def check_grpo_values(settings: Settings) -> Settings:
     check_resume(settings)
     check_scale(settings)
     check_evaluation(settings)
-    check_mappings(settings)
     check_logprobs(settings)
     check_rewards(settings)
     return settings
