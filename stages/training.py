@@ -279,7 +279,7 @@ def name_tracked_run(config: Any) -> None:
 def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     """Train with one progress bar, from `checkpoint` or the recipe's `resume_from_checkpoint`."""
     let_torch_load_onto_cpu_0()
-    adapters.check_adapted(trainer.model)
+    adapters.check_adapted(trainer.model, getattr(trainer.args, "use_vllm", False))
     check_trained_dtype(trainer)
     args, limit = trainer.args, trainer.args.save_total_limit
     progress = add_callbacks(trainer, name)

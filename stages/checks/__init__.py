@@ -28,11 +28,9 @@ from stages.checks.evaluation import (
 )
 from stages.checks.guards import check_rollback
 from stages.checks.logprobs import check_logprobs
-from stages.checks.lora import check_lora, check_tied
 from stages.checks.loss import check_loss, check_scale
-from stages.checks.packing import check_packed_model, check_packing
+from stages.checks.packing import check_packing
 from stages.checks.positions import check_positions
-from stages.checks.precision import check_dtype, check_model_dtype
 from stages.checks.rewards import check_rewards
 from stages.checks.vllm import check_vllm, check_vllm_keys
 from stages.rules import check_rules
@@ -48,14 +46,11 @@ def check_sft(settings: Settings) -> Settings:
     check_file(settings, "train_file", "data")
     check_file(settings, "eval_file", "data")
     check_sft_held_out(settings)
-    check_packed_model(settings)
     template = settings.chat_template_path
     check_checkpoint(settings.model_name_or_path, "model_name_or_path", template)
     if template and not Path(template).is_file():
         check_checkpoint(template, "chat_template_path")
     check_positions(settings)
-    check_model_dtype(settings)
-    check_tied(settings)
     return settings
 
 
@@ -69,8 +64,6 @@ def check_sft_keys(settings: Settings) -> Settings:
     check_sft_evaluation(settings)
     check_packing(settings)
     check_rounding(settings)
-    check_dtype(settings)
-    check_lora(settings)
     return settings
 
 
@@ -84,8 +77,6 @@ def check_grpo(settings: Settings) -> Settings:
     check_held_out(settings)
     check_checkpoint(settings.model_name_or_path, "model_name_or_path")
     check_positions(settings)
-    check_model_dtype(settings)
-    check_tied(settings)
     check_vllm(settings)
     return settings
 
@@ -108,8 +99,6 @@ def check_grpo_values(settings: Settings) -> Settings:
     check_device(settings)
     check_loss(settings)
     check_rounding(settings)
-    check_dtype(settings)
-    check_lora(settings)
     check_resume(settings)
     check_scale(settings)
     check_evaluation(settings)

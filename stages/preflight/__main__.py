@@ -92,13 +92,11 @@ def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
         ("contamination", check_contamination),
         ("inputs", inputs.check_inputs),
         ("distill.yaml", inputs.check_teachers),
-        ("sft.yaml", inputs.check_packing),
         ("sft.yaml", inputs.check_held_out_rows),
         ("grpo.yaml", inputs.check_problems),
         ("model", inputs.check_model),
         ("packages", inputs.check_installed),
         ("grpo.yaml", inputs.check_server),
-        ("LoRA", inputs.check_lora),
         ("batches", batches.check_batches),
         ("limits", lengths.check_limits),
     ):

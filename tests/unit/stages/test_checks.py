@@ -183,27 +183,6 @@ def test_missing_packages(files, monkeypatch, stage, values, packages):
         assert named(check, settings) is None
 
 
-@pytest.mark.parametrize(
-    ("config", "refused"),
-    [
-        ({"model_type": "qwen2"}, None),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, None),
-        ({"layer_types": ["full_attention", "linear_attention"]}, "packing"),
-        ({"text_config": {"layer_types": ["conv"]}}, "packing"),
-        ({"model_type": "falcon_mamba"}, "packing"),
-        ({"text_config": {"layer_types": ["chunked_attention"]}}, "packing"),
-        ({"model_type": "opt"}, "packing"),
-        ({"model_type": "falcon", "alibi": True}, "packing"),
-        ({"model_type": "falcon", "alibi": False}, "packing"),
-    ],
-)
-def test_layers_that_read_across_packed_rows(files, config, refused):
-    Path("base/config.json").write_text(json.dumps(config))
-    assert named(check_sft, sft(files)) is None
-    for way in ("packing", "padding_free"):
-        assert named(check_sft, sft(files | {way: True})) == refused
-
-
 @pytest.mark.parametrize("make", [sft, grpo])
 @pytest.mark.parametrize(
     ("values", "refused"),

@@ -69,7 +69,7 @@ def test_a_sweep_is_checked_on_the_processes_of_its_runs(tmp_path, monkeypatch, 
     monkeypatch.setattr(vllm, "is_installed", lambda package: True)
     monkeypatch.setattr(vllm, "has_gpu", lambda: True)
     for check in ("check_packages", "check_file", "check_checkpoint", "check_positions",
-                  "check_tied", "check_held_out"):  # fmt: skip
+                  "check_held_out"):  # fmt: skip
         monkeypatch.setattr(f"stages.checks.{check}", lambda *_, **__: None)
     file = f"{demo.ROOT}/configs/accelerate/ddp.yaml"
     words = [sys.executable, "-m", "stages.launch", "--config_file", file, *flags.split(), "-m"]
