@@ -285,7 +285,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     progress = add_callbacks(trainer, name)
     save_base_values(trainer)
     args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
-    trial.try_save(trainer)
+    trial.repair_defaults(trainer)
     check_disk(trainer)
     try:
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
@@ -420,6 +420,8 @@ def save(trainer: Trainer) -> None:
     else:
         trainer.save_model(trainer.args.output_dir)
     trainer.save_state()
+    if trainer.args.should_save:
+        trial.say_who_differs(trainer)
 
 
 def conclude(run: Run, counts: dict[str, Any], **numbers: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from data_prep.schema import read_problems
 from pipeline.checkpoints import VOCABULARIES, has_file, load_tokenizer, tokenizer_path
 from pipeline.errors import UserError
+from pipeline.named_models import has_hub_copy
 from pipeline.rows import read_rows
 from stages.launch import is_installed
 from stages.preflight.inputs import load_shape
@@ -63,9 +64,11 @@ def read_config(model: str, trusts_code: bool) -> Any:
 
 
 def has_tokenizer(model: str) -> bool:
-    """Whether a model's own tokenizer is on this machine, in a folder."""
+    """Whether a model's own tokenizer is on this machine, in a folder or in the hub's cache."""
     folder = Path(tokenizer_path(model))
-    return folder.is_dir() and has_file(folder, *VOCABULARIES)
+    if not folder.is_dir():
+        return has_hub_copy(model)
+    return has_file(folder, *VOCABULARIES)
 
 
 def find_tokenizer(model: str) -> Any:

@@ -39,7 +39,7 @@ PINNED = {
     "_get_grad_norm",
     "_get_per_token_logps_and_entropies", "_get_train_sampler", "_init_vllm",
     "_last_loaded_step", "_last_world_entropy", "_logs", "_metrics", "_prepare_inputs",
-    "_save", "_save_checkpoint", "_save_rng_state", "_step", "_tokenize_prompts", "_tokenizer",
+    "_save_checkpoint", "_save_rng_state", "_step", "_tokenize_prompts", "_tokenizer",
     "_total_train_tokens", "_tr_loss",
 }  # fmt: skip
 
