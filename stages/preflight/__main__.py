@@ -36,7 +36,7 @@ from stages.preflight.inputs import (
     attempt,
     from_error,
 )
-from stages.preflight.rehearsal import origin, rehearse
+from stages.preflight.rehearsal import is_off, origin, rehearse
 
 STYLES = {ERROR: "bold red", WARNING: "yellow", UNCHECKED: "cyan", OK: "green"}  # worst first
 WIDTH = 120  # columns, also where the terminal is wider or is a file
@@ -82,6 +82,9 @@ def check_rehearsal(recipe: Recipe) -> Iterator[Finding]:
             file, _, fault = line.partition(": ")
             is_made = not fault.startswith("not rehearsed")
             yield from_error(file, UserError(fault), level if is_made else UNCHECKED)
+    if trained and not (result.faults or result.notes or is_off()):
+        names = ", ".join(f"{stage}.yaml" for stage in trained)
+        yield Finding(OK, "rehearsal", f"{names}: a step, a save and a resume on the CPU")
 
 
 def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:

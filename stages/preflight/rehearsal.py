@@ -30,7 +30,15 @@ from pipeline.errors import UserError, run_cli
 from pipeline.keys import flags as key_flags
 from pipeline.named_models import user_cache
 from pipeline.own_code import own_files
-from pipeline.settings import Settings, build, parse, read_settings, run_check, setting
+from pipeline.settings import (
+    COMMAND_LINE,
+    Settings,
+    build,
+    parse,
+    read_settings,
+    run_check,
+    setting,
+)
 from pipeline.stages import CHECKED_AHEAD, load_keys, order
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
@@ -162,7 +170,9 @@ def look(args: Arguments, given: list[str]) -> tuple[list[str], dict[str, Settin
             settings = check_line(args, stage, line, launch, started_from)
             found.setdefault(stage, settings)
         except UserError as error:
-            faults.append(str(error))
+            text = str(error)
+            has_place = f"{stage}.yaml" in text or text.startswith(COMMAND_LINE)
+            faults.append(text if has_place else f"{args.recipe}/{stage}.yaml: {text}")
     return [*dict.fromkeys(faults)], found
 
 
@@ -222,7 +232,7 @@ def rehearse(
 
     A second rehearsal of the same settings, versions and code is not made: its result is kept.
     """
-    if os.environ.get("REHEARSE", "").lower() in OFF or not found:
+    if is_off() or not found:
         return Found()
     state = inputs_of(found, models)
     kept = kept_results() / f"{digest(found, models, processes, engine)}.json"
@@ -245,6 +255,11 @@ def rehearse(
         kept.parent.mkdir(parents=True, exist_ok=True)
         manifest.write_json(kept, {"inputs": state, **vars(result)})
     return result
+
+
+def is_off() -> bool:
+    """Whether the user has switched rehearsals off."""
+    return os.environ.get("REHEARSE", "").lower() in OFF
 
 
 def read_kept(path: Path, state: dict[str, Any]) -> Found | None:
@@ -324,10 +339,11 @@ def main() -> None:
         result = rehearse(trained, models, processes, engine)
         sys.stderr.write("".join(f"{args.recipe}/{one_line(line)}\n" for line in result.notes))
         faults = [f"{args.recipe}/{line}" for line in result.faults]
-    for line in faults[1:MOST_FAULTS]:
+    told = faults[:MOST_FAULTS]
+    for line in told[:-1]:
         sys.stderr.write(f"error: {one_line(line)}\n")
-    if faults:
-        raise UserError(faults[0])
+    if told:
+        raise UserError(told[-1])
 
 
 if __name__ == "__main__":

@@ -62,10 +62,10 @@ def look(monkeypatch, tmp_path, *given):
 
 def test_all_faults_of_all_stages_are_told_before_data_are_built(monkeypatch, tmp_path, capsys):
     wrong = 'model_init_kwargs={"banana": 3}'
-    with pytest.raises(UserError, match=r"tiny-cpu/sft\.yaml: model_init_kwargs: .*banana"):
+    with pytest.raises(UserError, match=r"tiny-cpu/grpo\.yaml: model_init_kwargs: .*banana"):
         look(monkeypatch, tmp_path, f"sft.{wrong}", f"grpo.{wrong}")
     lines = capsys.readouterr().err
-    assert "tiny-cpu/grpo.yaml: model_init_kwargs: " in lines and "banana" in lines
+    assert "tiny-cpu/sft.yaml: model_init_kwargs: " in lines and "banana" in lines
     assert not (tmp_path / "run").exists()
 
 
@@ -127,13 +127,17 @@ VALID = [
     *(("grpo", "--curriculum", mode) for mode in ("off", "refill", "predictive")),
     ("sft", "--packing", "true"),
     ("grpo", "--reward_funcs", "correctness_reward", "random_reward", "--reward_weights", "1", "1"),
-    *(("grpo", f"--guard_{name}", action)
-      for name in RULES for action in ("warn", "stop", "rollback")
-      if (name, action) != ("no_signal", "rollback")),
-]  # fmt: skip
+    ("grpo", "--guard_eos", "rollback"),
+]
+GUARDS = [
+    pytest.param(("grpo", f"--guard_{name}", action), marks=pytest.mark.slow)
+    for name in RULES
+    for action in ("warn", "stop", "rollback")
+    if (name, action) != ("no_signal", "rollback")
+]
 
 
-@pytest.mark.parametrize("case", VALID, ids=" ".join)
+@pytest.mark.parametrize("case", [*VALID, *GUARDS], ids=" ".join)
 def test_what_is_valid_passes(case):
     stage, *given = case
     found = rehearse(stage, *given)
