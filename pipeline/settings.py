@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import consent, named_models, strict_yaml
+from pipeline.console import is_main_process
 from pipeline.errors import UserError, disk_fault
 from pipeline.folders import check_output
 from pipeline.lock import claim
@@ -348,6 +349,7 @@ class Settings(dict[str, Any]):
     ) -> None:
         self._file, self._overrides, self._known = file, overrides, known
         self.typed = frozenset(typed)
+        self.left_out: list[str] = []  # lines on keys that a check has taken away
         self.path, self.env = path, {key: str(value) for key, value in (env or {}).items()}
         super().__init__({k: v for k, v in (file | overrides).items() if v is not UNSET})
 
@@ -530,8 +532,14 @@ def read_settings(
 
 
 def run_check(settings: Settings, check: Callable[[Settings], Settings | None]) -> Settings:
-    """Check settings; a check may return settings with other values."""
-    return check(settings) or settings
+    """Check settings; a check may return settings with other values.
+
+    What it has left out is told on stderr once all is well: a refusal is one line.
+    """
+    settings = check(settings) or settings
+    if is_main_process():
+        sys.stderr.write("".join(f"{line}\n" for line in settings.left_out))
+    return settings
 
 
 def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:

@@ -5,11 +5,10 @@ pointless   keys that somebody reads, a constructor as a rule, and that do nothi
 faults      values that spoil a run in silence
 """
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline.console import is_main_process, one_line
+from pipeline.console import one_line
 from pipeline.errors import UserError
 from pipeline.settings import UNSET, Settings
 from stages.arguments import MODES
@@ -144,16 +143,18 @@ def of_mappings(settings: Settings) -> Iterator[str]:
 def check_rules(stage: str, settings: Settings) -> Settings:
     """Refuse all of this; returns the settings without pointless keys that an override left over.
 
-    If overlay or command line give other keys, a file's own key is left out with a line on stderr.
+    If overlay or command line give other keys, a file's own key is left out, with a line that
+    `run_check` writes.
     """
-    found = pointless(stage, settings)
+    found, lines = pointless(stage, settings), []
     for key, needed in found.items():
         line = f"{key}: {settings[key]!r} would have no effect: {needed}"
         if not settings.is_overruled(key):
             raise UserError(f"{line}; set that, or remove the key")
-        if is_main_process():
-            sys.stderr.write(f"{one_line(line)}; it is left out\n")
-    settings = settings.replaced(**dict.fromkeys(found, UNSET)) if found else settings
+        lines.append(f"{one_line(line)}; it is left out")
+    if found:
+        settings = settings.replaced(**dict.fromkeys(found, UNSET))
+        settings.left_out = lines
     for fault in faults(stage, settings):
         raise UserError(fault)
     return settings
