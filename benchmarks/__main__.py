@@ -111,7 +111,13 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
 def check_variables(name: str) -> None:
     """Refuse a variable of other commands that this benchmark would ignore."""
     row = BENCHMARKS[name]
-    taken = {"args", "out", *row.keys, *(("recipe", "data_root") if row.takes_recipe else ())}
+    taken = {
+        "args",
+        "out",
+        "rehearse",
+        *row.keys,
+        *(("recipe", "data_root") if row.takes_recipe else ()),
+    }
     for key in VARIABLES:
         if key not in taken and os.environ.get(key.upper()):
             wanted = ", ".join(sorted(taken)).upper()

@@ -57,6 +57,8 @@ def main() -> None:
     check_environment()
     request = read(words, os.environ)
     set_deadline(request)
+    if request["rehearse"]:  # which preflight reads, too
+        os.environ["REHEARSE"] = request["rehearse"]
     if not request.goals:
         raise UserError(f"goal: missing; name one of {', '.join(GOALS)}")
     check_goals(request)
@@ -127,7 +129,7 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
         if request["model"]:
             tell_of_model(request, planned)
             sys.stdout.flush()
-        if check := look_ahead(request):  # before an earlier stage costs time
+        if check := look_ahead(request, planned):  # before an earlier stage costs time
             run(check, child_env())
         claim(request.run)
     for command in planned:

@@ -14,6 +14,7 @@ from pipeline.stages import (
     CHECKED_AHEAD,
     STAGES,
     TOOLS,
+    TRAINED,
     config_name,
     is_for_scoring,
     load_keys,
@@ -293,8 +294,11 @@ def sweep_entries(request: Request) -> list[str]:
     return entries + ([f"seed={request['seed']}"] if request["seed"] else [])
 
 
-def look_ahead(request: Request) -> tuple[str, ...]:
-    """The words of the check of all stages that a request needs; empty if none can be checked."""
+def look_ahead(request: Request, planned: Sequence[Command] = ()) -> tuple[str, ...]:
+    """The words of the check of all stages that a request needs; empty if none can be checked.
+
+    Of the `planned` commands those that train are rehearsed.
+    """
     found = [stage for stage in request.stages if stage in CHECKED_AHEAD]
     if request.asks_for("sweep", "control"):
         found.append("grpo")
@@ -303,8 +307,13 @@ def look_ahead(request: Request) -> tuple[str, ...]:
     if not found:
         return ()
     last = found[-1]
-    words = ["-m", "stages.preflight.ahead", "--recipe", request.recipe, "--run", request.run]
+    words = ["-m", "stages.preflight.rehearsal", "--recipe", request.recipe, "--run", request.run]
     words += ["--goal", last]
+    trained = [one.stage for one in planned if one.stage in TRAINED]
+    if planned and request.asks_for("sweep", "control"):
+        trained.append("grpo")
+    if trained:
+        words += ["--trained", *trained]
     words += overlay_flags(request) + flags(request, "model", "data_root")
     if request.asks_for("sweep", "control"):
         words += ["--sweep", *sweep_entries(request)]

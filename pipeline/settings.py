@@ -36,14 +36,6 @@ from pipeline.renamed import hint
 from pipeline.values import fault
 
 
-class PointlessKey(UserError):
-    """A key without effect because of the values of other keys, its `causes`."""
-
-    def __init__(self, key: str, message: str, causes: tuple[str, ...]) -> None:
-        super().__init__(f"{key}: {message}")
-        self.key, self.causes = key, causes
-
-
 def setting(default: Any, text: str) -> Any:
     """A dataclass's field: its default, of which a list or a mapping is copied, and its help."""
     if isinstance(default, list | dict):
@@ -357,6 +349,7 @@ class Settings(dict[str, Any]):
     ) -> None:
         self._file, self._overrides, self._known = file, overrides, known
         self.typed = frozenset(typed)
+        self.left_out: list[str] = []  # lines on keys that a check has taken away
         self.path, self.env = path, {key: str(value) for key, value in (env or {}).items()}
         super().__init__({k: v for k, v in (file | overrides).items() if v is not UNSET})
 
@@ -377,15 +370,13 @@ class Settings(dict[str, Any]):
         overrides = self._overrides | changes
         return Settings(self._file, overrides, self._known, self.path, self.env, self.typed)
 
-    def overridden_cause(self, pointless: PointlessKey) -> str | None:
-        """The key whose override makes a key of the YAML pointless; None where none does so."""
-        if pointless.key not in self._file or pointless.key in self._overrides:
-            return None
-        before = Settings(self._file, {}, self._known)
-        for key in pointless.causes:
-            if key in self._overrides and getattr(before, key, None) != getattr(self, key, None):
-                return key
-        return None
+    def asks_for(self, key: str) -> bool:
+        """Whether a key asks for something; `false` where that is the default does not."""
+        return key in self and (bool(self[key]) or self[key] != self.default_of(key))
+
+    def is_overruled(self, key: str) -> bool:
+        """Whether overlay or command line may have made this key of the file pointless."""
+        return bool(self._overrides) and key not in self._overrides
 
 
 def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict[str, Any]:
@@ -541,26 +532,13 @@ def read_settings(
 
 
 def run_check(settings: Settings, check: Callable[[Settings], Settings | None]) -> Settings:
-    """Check settings, without the YAML's keys that overlay or command line made pointless.
+    """Check settings; a check may return settings with other values.
 
-    One line on stderr names each of them. A YAML that contradicts itself is refused. A check may
-    return settings with other values.
+    What it has left out is told on stderr once all is well: a refusal is one line.
     """
-    lines = []
-    while True:
-        try:
-            settings = check(settings) or settings
-            break
-        except PointlessKey as error:
-            cause = settings.overridden_cause(error)
-            if cause is None:
-                raise
-            what = f"{error.key}: {settings[error.key]} of {settings.path}"
-            why = f"no effect with {cause}: {getattr(settings, cause, None)}"
-            lines.append(f"{what} is left out: {why}\n")
-            settings = settings.replaced(**{error.key: UNSET})
+    settings = check(settings) or settings
     if is_main_process():
-        sys.stderr.write("".join(lines))
+        sys.stderr.write("".join(f"{line}\n" for line in settings.left_out))
     return settings
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECIPES = Path(__file__).with_name("recipes")  # of the clone, or of the installed package
 CHAIN = (
     "data_root", "tokenizer", "accelerate", "num_processes", "max_hours", "force", "audit",
-    "keys", "args",
+    "rehearse", "keys", "args",
 )  # fmt: skip
 MEMORY_REMEDY = "end other programs, or use a machine with more memory"
 
@@ -208,7 +208,7 @@ TOOLS = {
     "preflight": Tool(
         "stages.preflight",
         "check a recipe for mistakes, memory and disk (GPUS=8)",
-        reads=("gpus", "data_root", "tokenizer", "accelerate", "keys", "args"),
+        reads=("gpus", "data_root", "tokenizer", "accelerate", "rehearse", "keys", "args"),
     ),
     "plan": Tool(
         "stages.preflight.plan",

@@ -49,6 +49,7 @@ VARIABLES = {
     "max_hours": (PLAIN, "end training after so many hours, with a checkpoint to go on from"),
     "force": (SWITCH, "1: run the named stages again although they are up to date"),
     "audit": (PLAIN, "off: train although the audit fails"),
+    "rehearse": (PLAIN, "off: train without a rehearsal of the training stages before"),
     "args": (WORDS, "keys of the stage's YAML, as `--learning_rate 1e-4`; here after `--`"),
     "keys": (WORDS, "keys of any stage, as grpo.top_p=0.8 sft.max_length=1024 learning_rate=1e-5"),
     "tasks": (WORDS, "eval: score MODEL alone on these and train nothing, as math500 aime24"),
@@ -67,6 +68,7 @@ VARIABLES = {
 # What a value that is given must look like, and the words of the message if it does not.
 FORMS = {
     "audit": (r"on|off", "off; leave it out to keep the audit on"),
+    "rehearse": (r"on|off", "off; leave it out to rehearse"),
     "num_processes": (r"[1-9]\d*", "a whole number of processes, 1 or more"),
     "parallel": (r"[1-9]\d*", "a whole number of runs, 1 or more"),
     "max_hours": (r"\d+\.?\d*|\.\d+", "a number of hours, such as 23.5"),

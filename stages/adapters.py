@@ -2,7 +2,7 @@
 
     merged_start    the folder to train from: of an adapter that with its merged copy
     adapting        the targets that peft does not find, in one line
-    check_adapted   before training: what is asked for is trained, and no tied weight alone
+    check_adapted   before training: what is asked for is trained, and none that cannot be merged
     save_merged     `<output_dir>` and `<output_dir>/best` as plain models, the adapters beside
 
 The adapters lie whole in each checkpoint, also where the weights are sharded (FSDP, ZeRO-3). The
@@ -133,8 +133,8 @@ def adapting(model: Any) -> Iterator[None]:
         ) from error
 
 
-def check_adapted(model: Any) -> None:
-    """Refuse an adapter that lacks what the recipe asks for, or trains one of two tied weights.
+def check_adapted(model: Any, uses_vllm: bool = False) -> None:
+    """Refuse an adapter that lacks what the recipe asks for, or cannot be merged or trained.
 
     Raises:
         UserError: naming the key, and the module.
@@ -167,6 +167,17 @@ def check_adapted(model: Any) -> None:
         raise UserError(
             "lora_target_modules: the embedding is the LM head, too; LoRA would train one, and "
             "merged it would change both; leave it out"
+        )
+    if isinstance(ends[1], BaseTunerLayer):
+        raise UserError(
+            "lora_target_modules: TRL takes the LM head's weights without an adapter, which would "
+            "never be trained; leave it out, or train the head whole by lora_modules_to_save"
+        )
+    was_tied = base.config.get_text_config().tie_word_embeddings
+    if uses_vllm and was_tied and any(isinstance(end, ModulesToSaveWrapper) for end in ends):
+        raise UserError(
+            "lora_modules_to_save: the embedding is the LM head, too; trained, the two differ, and "
+            "vLLM has one for both; leave it out, or set use_vllm: false"
         )
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from data_prep.sampling import ProblemSetArguments, check_inputs
-from data_prep.sampling.keys import SWITCHES
+from data_prep.sampling.keys import check_backends
 from data_prep.sampling.openai import is_address
 from data_prep.sampling.problems import SampledSet, load_engine, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
@@ -47,7 +47,6 @@ from pipeline.launched import in_launch
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
 from pipeline.renamed import hint
 from pipeline.settings import Settings, build, convert, known_keys, parse, setting
-from pipeline.switches import check_switched
 
 RESULT = "traces.jsonl"
 NOT_ASKED = (
@@ -150,13 +149,13 @@ def check_keys(settings: Settings) -> None:
     """
     (args,) = build(settings, DistillArguments)
     backends = {name: teacher.backend for name, teacher in args.each_teacher().items()}
-    check_switched(settings.replaced(backend=[*backends.values()]), SWITCHES)
+    check_backends(settings, [*backends.values()])
     for entry in settings.get("teachers") or []:
         name = entry["name"]
         given = {key: value for key, value in entry.items() if value is not None}
         own = Settings(given | {"backend": backends[name]}, {}, known_keys(DistillArguments))
         try:
-            check_switched(own, SWITCHES)
+            check_backends(own, [own.backend])
         except UserError as error:
             raise UserError(f"teachers: {name}: {error}") from error
 

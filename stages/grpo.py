@@ -189,6 +189,23 @@ def build_trainer(
     return built
 
 
+def load_trainer(
+    problems: Rows, held_out: Rows, args: GrpoArguments, grpo: Any, model: Any, tokenizer: Any
+) -> Any:
+    """Load the model; the trainer that `trainer.train` is called of."""
+    from stages.adapters import adapting
+    from stages.trainer.update import use_stochastic_rounding
+    from stages.trial import try_sampling
+
+    limit_completions([*problems, *held_out], args, grpo, model, tokenizer)
+    with loading("model", model.model_name_or_path, "model_name_or_path"), adapting(model):
+        trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
+    try_sampling(trainer)
+    if args.stochastic_rounding:
+        use_stochastic_rounding(trainer)
+    return trainer
+
+
 def leave_out_dropout(trainer: Any) -> None:
     """Train without the dropout of the model's config.json, which would spoil ratio and KL.
 
@@ -289,10 +306,8 @@ def main() -> None:
     rows = list(read_problems(args.train_file))
 
     from stages import training
-    from stages.adapters import adapting
     from stages.trainer.evaluation import read_best
-    from stages.trainer.update import use_stochastic_rounding
-    from stages.trial import own_model, try_sampling
+    from stages.trial import own_model
 
     quiet()
     tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
@@ -306,16 +321,10 @@ def main() -> None:
     if run is None:
         return
     describe_start(rows, problems, held_out, dropped, args, grpo)
-    limit_completions([*problems, *held_out], args, grpo, model, tokenizer)
-
-    with loading("model", model.model_name_or_path, "model_name_or_path"), adapting(model):
-        trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
-    try_sampling(trainer)
+    trainer = load_trainer(problems, held_out, args, grpo, model, tokenizer)
     if ignored := describe_ignored(own_model(trainer).generation_config):
         path = model.model_name_or_path
         say(f"grpo: rollouts follow the recipe alone; {path} would have set {ignored}")
-    if args.stochastic_rounding:
-        use_stochastic_rounding(trainer)
     with blamed_curriculum(args.curriculum, trainer):
         training.train(trainer, "grpo", run.checkpoint)
     training.save(trainer)

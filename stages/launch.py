@@ -79,7 +79,7 @@ def keep_batch(settings: Settings, processes: int) -> Settings:
     return settings.replaced(**changes)
 
 
-def launched(check: Callable[[Settings], None]) -> Callable[[Settings], Settings]:
+def launched(check: Callable[[Settings], Settings | None]) -> Callable[[Settings], Settings]:
     """A check that checks the launch first, then the recipe's keys.
 
     Both see the settings with the batch fitted to the number of processes.
@@ -93,7 +93,7 @@ def launched(check: Callable[[Settings], None]) -> Callable[[Settings], Settings
             raise UserError(
                 "deepspeed: not installed; install the extra deepspeed, as `make .venv/ready` does"
             )
-        check(settings)
+        settings = check(settings) or settings
         changed = {
             key: settings[key] for key in ACCUMULATED if settings.get(key) != before.get(key)
         }

@@ -39,7 +39,7 @@ def launch_environment(asked: Mapping[str, Any], processes: int) -> dict[str, st
 
 
 def as_launched(
-    check: Callable[[Settings], None], asked: Mapping[str, Any], processes: int
+    check: Callable[[Settings], Settings | None], asked: Mapping[str, Any], processes: int
 ) -> Callable[[Settings], Settings]:
     """The check of a stage, as each of its `processes` makes it.
 
@@ -54,7 +54,6 @@ def as_launched(
         settings = keep_batch(settings, processes)
         with mock.patch.dict(os.environ, env):
             check_launch(settings, env, {**asked, "num_processes": processes})
-            check(settings)
-        return settings
+            return check(settings) or settings
 
     return check_both

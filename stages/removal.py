@@ -9,13 +9,11 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline.errors import size
-from pipeline.manifest import PARTIAL
 
 # As the Trainer names them: `checkpoint-8-keep` or `checkpoint-008` is the user's.
 CHECKPOINT = re.compile(r"checkpoint-(0|[1-9]\d*)", re.ASCII)
@@ -29,7 +27,6 @@ LOGS = (
 )
 
 TORN = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # as Rust's tempfile names it
-TRIAL = f"trial{PARTIAL}"  # a start's trial of a save, in the run's folder
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
@@ -65,8 +62,6 @@ def remove_files(folder: Path, names: Iterable[str]) -> None:
 
 def remove_logs(folder: Path) -> bool:
     """Remove a run's folder that holds nothing but logs; whether it did."""
-    if not folder.is_symlink():
-        shutil.rmtree(folder / TRIAL, ignore_errors=True)  # what a kill has left of it
     logs = {path for kind in LOGS for path in folder.glob(kind)}
     files = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
     if folder.is_symlink() or files - logs:

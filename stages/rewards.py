@@ -203,9 +203,9 @@ def soft_length_penalty(completion_ids: Ids, *, args: "GrpoArguments", **_: Any)
     `n` counts completion tokens with EOS. Range [-length_penalty_max, 0]; source: the grpo7b
     recipe. Never None.
     """
-    start, end = args.length_penalty_start, args.length_penalty_end
+    start, end, most = args.length_penalty_start, args.length_penalty_end, args.length_penalty_max
     shares = (min(max((len(ids) - start) / (end - start), 0.0), 1.0) for ids in completion_ids)
-    return [-args.length_penalty_max * share if share else 0.0 for share in shares]
+    return [-most * share if share else 0.0 for share in shares]
 
 
 def repetition_penalty(completion_ids: Ids, *, args: "GrpoArguments", **_: Any) -> list[float]:

@@ -22,6 +22,15 @@ from stages.checks import check_sft
 from stages.launch import check_started, launched
 
 
+def keep_mask(sft: Any) -> None:
+    """Let the loss be on completions alone, unless the recipe says otherwise.
+
+    TRL decides by the columns' names, and for tokenized rows it would ignore their mask.
+    """
+    if sft.completion_only_loss is None:
+        sft.completion_only_loss = True
+
+
 def load_sft_tokenizer(sft: Any, model: Any) -> Any:
     """The checkpoint's tokenizer, with the recipe's template where it names one."""
     from stages import training
@@ -71,9 +80,7 @@ def main() -> None:
     args, sft, model = parse(
         __doc__, SftArguments, SFT, launched(check_sft), defaults=DEFAULTS, owns="output_dir"
     )
-    if sft.completion_only_loss is None:
-        # TRL decides by the columns' names, and for tokenized rows it would ignore their mask.
-        sft.completion_only_loss = True
+    keep_mask(sft)
     hide_trackers(sft.report_to)
 
     from stages import sft_rows, training

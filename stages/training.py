@@ -279,13 +279,13 @@ def name_tracked_run(config: Any) -> None:
 def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     """Train with one progress bar, from `checkpoint` or the recipe's `resume_from_checkpoint`."""
     let_torch_load_onto_cpu_0()
-    adapters.check_adapted(trainer.model)
+    adapters.check_adapted(trainer.model, getattr(trainer.args, "use_vllm", False))
     check_trained_dtype(trainer)
     args, limit = trainer.args, trainer.args.save_total_limit
     progress = add_callbacks(trainer, name)
     save_base_values(trainer)
     args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
-    trial.try_save(trainer)
+    trial.repair_defaults(trainer)
     check_disk(trainer)
     try:
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
@@ -420,6 +420,8 @@ def save(trainer: Trainer) -> None:
     else:
         trainer.save_model(trainer.args.output_dir)
     trainer.save_state()
+    if trainer.args.should_save:
+        trial.say_who_differs(trainer)
 
 
 def conclude(run: Run, counts: dict[str, Any], **numbers: Any) -> None:

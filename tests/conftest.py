@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# Of each command that a test starts: it would take ten seconds more. Its own tests switch it on.
+os.environ["REHEARSE"] = "off"
 
 
 @pytest.fixture(scope="session")

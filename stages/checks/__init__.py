@@ -12,21 +12,14 @@ from pipeline.checkpoints import check_checkpoint
 from pipeline.settings import Settings
 from stages.checks.batch import check_batch
 from stages.checks.common import (
-    CHOICES,
-    GRPO_INEFFECTIVE,
-    SFT_INEFFECTIVE,
-    SHARED_CHOICES,
-    check_choices,
     check_device,
     check_file,
-    check_ineffective,
     check_packages,
     check_resume,
     check_rounding,
     check_trackers,
     check_upload,
 )
-from stages.checks.curriculum import check_curriculum
 from stages.checks.evaluation import (
     check_evaluation,
     check_held_out,
@@ -35,57 +28,48 @@ from stages.checks.evaluation import (
 )
 from stages.checks.guards import check_rollback
 from stages.checks.logprobs import check_logprobs
-from stages.checks.lora import check_lora, check_tied
 from stages.checks.loss import check_loss, check_scale
-from stages.checks.mappings import check_mappings
-from stages.checks.optimizer import check_optimizer, check_schedule
-from stages.checks.packing import check_packed_model, check_packing
+from stages.checks.packing import check_packing
 from stages.checks.positions import check_positions
-from stages.checks.precision import check_dtype, check_model_dtype
 from stages.checks.rewards import check_rewards
-from stages.checks.switches import check_switches
 from stages.checks.vllm import check_vllm, check_vllm_keys
+from stages.rules import check_rules
 
 
-def check_sft(settings: Settings) -> None:
-    """Refuse mistakes of an SFT run that show before torch is imported."""
-    check_sft_keys(settings)
+def check_sft(settings: Settings) -> Settings:
+    """Refuse mistakes of an SFT run that show before torch is imported.
+
+    Returns the settings without keys that an override made pointless; the others do so, too.
+    """
+    settings = check_sft_keys(settings)
     check_packages(settings)
     check_file(settings, "train_file", "data")
     check_file(settings, "eval_file", "data")
     check_sft_held_out(settings)
-    check_packed_model(settings)
     template = settings.chat_template_path
     check_checkpoint(settings.model_name_or_path, "model_name_or_path", template)
     if template and not Path(template).is_file():
         check_checkpoint(template, "chat_template_path")
     check_positions(settings)
-    check_model_dtype(settings)
-    check_tied(settings)
+    return settings
 
 
-def check_sft_keys(settings: Settings) -> None:
+def check_sft_keys(settings: Settings) -> Settings:
     """The checks of `check_sft` that need no input file."""
-    check_ineffective(settings, SFT_INEFFECTIVE)
+    settings = check_rules("sft", settings)
     check_upload(settings)
-    check_choices(settings, SHARED_CHOICES)
     check_trackers(settings)
     check_device(settings)
     check_resume(settings)
     check_sft_evaluation(settings)
     check_packing(settings)
-    check_switches(settings)
-    check_optimizer(settings)
-    check_schedule(settings)
-    check_mappings(settings)
     check_rounding(settings)
-    check_dtype(settings)
-    check_lora(settings)
+    return settings
 
 
-def check_grpo(settings: Settings) -> None:
+def check_grpo(settings: Settings) -> Settings:
     """Refuse mistakes of a GRPO run that show before torch is imported."""
-    check_grpo_keys(settings)
+    settings = check_grpo_keys(settings)
     check_packages(settings)
     check_file(settings, "train_file", "data")
     check_file(settings, "pass_rates", "difficulty")
@@ -93,38 +77,31 @@ def check_grpo(settings: Settings) -> None:
     check_held_out(settings)
     check_checkpoint(settings.model_name_or_path, "model_name_or_path")
     check_positions(settings)
-    check_model_dtype(settings)
-    check_tied(settings)
     check_vllm(settings)
+    return settings
 
 
-def check_grpo_keys(settings: Settings) -> None:
+def check_grpo_keys(settings: Settings) -> Settings:
     """The checks of `check_grpo` that need no input file."""
-    check_grpo_values(settings)
+    settings = check_grpo_values(settings)
     num_processes = int(os.environ.get("WORLD_SIZE", "1"))
     check_batch(settings, num_processes)
     check_rollback(settings, num_processes)
     check_vllm_keys(settings, num_processes)
+    return settings
 
 
-def check_grpo_values(settings: Settings) -> None:
+def check_grpo_values(settings: Settings) -> Settings:
     """The checks of `check_grpo_keys` that are the same on any number of processes."""
-    check_ineffective(settings, GRPO_INEFFECTIVE)
+    settings = check_rules("grpo", settings)
     check_upload(settings)
-    check_choices(settings, SHARED_CHOICES | CHOICES)
     check_trackers(settings)
     check_device(settings)
     check_loss(settings)
     check_rounding(settings)
-    check_dtype(settings)
-    check_lora(settings)
     check_resume(settings)
-    check_curriculum(settings)
     check_scale(settings)
     check_evaluation(settings)
-    check_switches(settings)
-    check_optimizer(settings)
-    check_schedule(settings)
-    check_mappings(settings)
     check_logprobs(settings)
     check_rewards(settings)
+    return settings

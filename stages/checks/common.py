@@ -1,65 +1,14 @@
 """Values, packages and files that SFT and GRPO have in common."""
 
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from pipeline.settings import PointlessKey, Settings
-from pipeline.switches import is_given
-from stages.checks.optimizer import OPTIMIZERS, optimizer_of
+from pipeline.settings import Settings
 from stages.launch import is_installed, is_on
 from stages.run_folder import check_states
 
-# TRL accepts any text for these and fails at the first loss, or with the model loaded.
-CHOICES = {
-    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
-    "importance_sampling_level": ("token", "sequence"),
-    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
-    "vllm_importance_sampling_mode": (
-        "token_truncate",
-        "token_mask",
-        "sequence_truncate",
-        "sequence_mask",
-    ),
-    "cache_implementation": (
-        "static",
-        "offloaded_static",
-        "dynamic",
-        "offloaded",
-        "quantized",
-    ),
-    "vllm_model_impl": ("auto", "vllm", "transformers", "terratorch"),
-}
-_LEVELS = ("debug", "detail", "info", "warning", "error", "critical", "passive")
-SHARED_CHOICES: dict[str, tuple[Any, ...]] = {
-    "include_num_input_tokens_seen": ("all", "non_padding", "no", True, False),
-    "log_level": _LEVELS,
-    "log_level_replica": _LEVELS,
-    "lora_task_type": ("CAUSAL_LM",),
-    "torch_compile_backend": (
-        "eager",
-        "aot_eager",
-        "inductor",
-        "cudagraphs",
-        "ofi",
-        "fx2trt",
-        "onnxrt",
-        "tensorrt",
-        "tvm",
-        "hpu_backend",
-        "neuron",
-    ),
-    "torch_compile_mode": (
-        "default",
-        "lite",
-        "reduce-overhead",
-        "max-autotune",
-        "max-autotune-no-cudagraphs",
-    ),
-}
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab")
 # What a key, or its value, needs one of; transformers takes `kernels` in place of FlashAttention.
 PACKAGES = {name: (name,) for name in TRACKERS} | {
@@ -72,71 +21,6 @@ PACKAGES = {name: (name,) for name in TRACKERS} | {
     "load_in_8bit": ("bitsandbytes",),
 }
 NEED_GPU = ("fp16", "tf32", "activation_offloading", "load_in_4bit", "load_in_8bit")
-LOSS_ALONE = "evaluation takes a loss or rewards, and keeps no predictions"
-UPLOAD = "the stages upload nothing; `make push REPO=owner/name` does"
-INEFFECTIVE = {
-    "do_train": "a training stage trains",
-    "do_predict": "a training stage predicts nothing",
-    **dict.fromkeys(
-        (
-            "prediction_loss_only",
-            "include_for_metrics",
-            "batch_eval_metrics",
-            "eval_do_concat_batches",
-            "eval_use_gather_object",
-            "label_names",
-        ),
-        LOSS_ALONE,
-    ),
-    **dict.fromkeys(
-        ("bf16_full_eval", "fp16_full_eval"), "evaluation while training has training's precision"
-    ),
-    **dict.fromkeys(
-        (
-            "hub_model_id",
-            "hub_strategy",
-            "hub_token",
-            "hub_private_repo",
-            "hub_always_push",
-            "hub_revision",
-        ),
-        UPLOAD,
-    ),
-    "fsdp_config": "FSDP belongs to the launch, see configs/accelerate/fsdp2.yaml",
-    "length_column_name": "rows have no column with their length",
-}
-LAST = "<output_dir> is the model of the last step"
-SFT_INEFFECTIVE = INEFFECTIVE | {
-    "eos_token": "rows end with the EOS of the checkpoint's own tokenizer",
-    "dataset_text_field": "rows have prompt and completion",
-    "assistant_only_loss": "the loss is on the completion",
-    "truncation_mode": "rows over max_length are dropped, never cut",
-    "dataset_kwargs": "rows are prepared by the stage",
-    "pad_token": "rows are padded with that of the checkpoint's own tokenizer",
-    "load_best_model_at_end": LAST,
-    "metric_for_best_model": LAST,
-    "greater_is_better": LAST,
-}
-TEMPLATE = "prompts are rendered with the chat template of the checkpoint's own tokenizer"
-BEST = "<output_dir>/best keeps the model with the highest avg@k, <output_dir> the last one"
-GRPO_INEFFECTIVE = INEFFECTIVE | {
-    # Only GRPO would render with them, and SFT, difficulty and evaluation without.
-    "chat_template_kwargs": TEMPLATE,
-    "load_best_model_at_end": BEST,
-    "metric_for_best_model": BEST,
-    "greater_is_better": BEST,
-    "label_smoothing_factor": "GRPO's loss has no labels",
-    "max_tool_calling_iterations": "no tools are called",
-    "log_multimodal": "problems are text",
-    "train_sampling_strategy": "curriculum chooses the problems",
-}
-
-
-def check_ineffective(settings: Settings, reasons: dict[str, str]) -> None:
-    """Refuse keys that this pipeline would ignore, each for its reason."""
-    for key, reason in reasons.items():
-        if is_given(settings, key):
-            raise UserError(f"{key}: {settings[key]!r} would have no effect: {reason}; remove it")
 
 
 def check_upload(settings: Settings) -> None:
@@ -151,22 +35,6 @@ def check_upload(settings: Settings) -> None:
             "log_completions_hub_repo: would upload completions every two minutes; remove it, "
             "log_completions: true keeps them in the run's folder"
         )
-
-
-def check_choices(settings: Settings, choices: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse a value that is none of a key's `choices`."""
-    for key, known in choices.items():
-        value = settings.get(key)
-        if value is not None and value not in known:
-            listed = ", ".join(str(one) for one in known)
-            raise UserError(f"{key}: must be one of {listed} (got {value!r})")
-    known = ("underflow_overflow", "tpu_metrics_debug")
-    for word in str(settings.debug or "").split():
-        if word not in known:
-            raise UserError(f"debug: must be of {', '.join(known)} (got {word!r})")
-    multiple = settings.pad_to_multiple_of
-    if isinstance(multiple, str) and multiple != "auto":
-        raise UserError(f"pad_to_multiple_of: must be a whole number or auto (got {multiple!r})")
 
 
 def check_trackers(settings: Settings) -> None:
@@ -185,8 +53,6 @@ def check_packages(settings: Settings) -> None:
     needed += [("report_to", PACKAGES[name]) for name in TRACKERS if name in settings.report_to]
     if settings.get("cache_implementation") == "quantized":
         needed.append(("cache_implementation", ("optimum-quanto",)))
-    optimizer = OPTIMIZERS.get(optimizer_of(settings))
-    needed += [("optim", (name,)) for name in (optimizer.packages if optimizer else ())]
     needed += [(key, PACKAGES[key]) for key in PACKAGES.keys() & settings.keys() if settings[key]]
     for key, packages in needed:
         if packages and not manifest.versions(packages):
@@ -248,17 +114,10 @@ def check_rounding(settings: Settings) -> None:
     key = "stochastic_rounding"
     if not settings.stochastic_rounding:
         return
-    # What `auto` and null stand for shows with the model: `RoundingNumbers` looks at its weights.
-    if settings.dtype not in ("bfloat16", "auto", None):
-        why = f"{settings.dtype} is not rounded; leave it out"
-        raise PointlessKey(key, f"true would have no effect: {why}", ("dtype",))
-    if settings.use_peft:
-        why = "LoRA's weights are float32; leave it out"
-        raise PointlessKey(key, f"true would have no effect: {why}", ("use_peft",))
     for engine in ("deepspeed", "fsdp"):
         if is_on(os.environ.get(f"ACCELERATE_USE_{engine.upper()}")):
             why = f"{engine} updates float32 weights; set dtype to float32"
-            raise PointlessKey(key, f"true would have no effect: {why}", (engine,))
+            raise UserError(f"{key}: true would have no effect: {why}")
     for other in ("optim", "optim_args"):
         if settings.get(other):
             raise UserError(

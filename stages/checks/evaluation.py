@@ -8,9 +8,10 @@ from pipeline.errors import UserError
 from pipeline.rows import read_rows
 from pipeline.settings import Settings
 from stages.checks.batch import nearest_multiples
-from stages.checks.common import BEST, LAST
-from stages.checks.optimizer import FOLLOWS_A_LOSS
 
+LAST = "<output_dir> is the model of the last step"
+BEST = "<output_dir>/best keeps the model with the highest avg@k, <output_dir> the last one"
+FOLLOWS_A_LOSS = ("reduce_lr_on_plateau", "greedy")  # values of lr_scheduler_type
 LEAST_PROBLEMS = 2  # held out; of one alone there is no standard error
 
 

@@ -3,7 +3,7 @@
 import math
 
 from pipeline.errors import UserError
-from pipeline.settings import PointlessKey, Settings
+from pipeline.settings import Settings
 from stages.arguments import steps_per_generation
 from stages.trainer.guards import GUARDS, RECENT
 
@@ -13,10 +13,6 @@ def check_rollback(settings: Settings, num_processes: int) -> None:
     actions = tuple(f"guard_{name}" for name in GUARDS)
     names = [key for key in actions if getattr(settings, key) == "rollback"]
     if not names:
-        for key in ("guard_rollback_lr_factor", "guard_max_rollbacks"):
-            if key in settings:
-                why = f"{settings[key]} would have no effect: no guard rolls back; remove it"
-                raise PointlessKey(key, why, actions)
         return
     if settings.save_strategy != "steps":
         raise UserError(f"{names[0]}: rollback needs checkpoints; set save_strategy to steps")

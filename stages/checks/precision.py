@@ -1,13 +1,9 @@
 """The dtype of the weights that AdamW trains, and the one that vLLM samples in."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.errors import UserError
-from pipeline.settings import Settings
-from stages.checks.lora import read_config
-from stages.launch import is_on, mixed_precision
+from stages.launch import mixed_precision
 
 TOO_SMALL = (
     "fp16 weights cannot hold AdamW's moments, and the run would destroy the model; use dtype: "
@@ -40,24 +36,3 @@ def sampler_dtype(settings: Any, dtype: str | None) -> tuple[str, str]:
     if mixed != "no":
         return {"fp16": "float16", "bf16": "bfloat16"}[mixed], f"{mixed}: true"
     return (dtype, f"dtype: {dtype}") if dtype in ("float16", "bfloat16") else ("", "")
-
-
-def is_kept(settings: Settings) -> bool:
-    """Whether the optimizer has float32 weights: LoRA's, or DeepSpeed's copies."""
-    return settings.use_peft or is_on(os.environ.get("ACCELERATE_USE_DEEPSPEED"))
-
-
-def check_dtype(settings: Settings) -> None:
-    """Refuse `dtype: float16` for weights that are trained themselves."""
-    if settings.dtype == "float16" and not is_kept(settings):
-        raise UserError(f"dtype: float16: {TOO_SMALL}")
-
-
-def check_model_dtype(settings: Settings) -> None:
-    """Refuse the same where the config.json of a model on this machine decides."""
-    if settings.dtype not in ("auto", None) or is_kept(settings):
-        return
-    model = settings.model_name_or_path
-    config = read_config(str(model), settings.model_revision)
-    if trained_dtype(settings.dtype, config) == "float16":
-        raise UserError(f"dtype: {settings.dtype} is float16 in {model}: {TOO_SMALL}")

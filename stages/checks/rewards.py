@@ -10,6 +10,10 @@ from pipeline.settings import Settings
 def check_rewards(settings: Settings) -> None:
     """Refuse weights that do not fit, `overlong` without limits, own code that nobody allowed."""
     check_own(settings, "reward_funcs")
+    if ":" in settings.curriculum:
+        from stages.trainer.curriculum import Curriculum  # late: numpy costs every other run time
+
+        check_own(settings, "curriculum", Curriculum)
     weights, funcs = settings.reward_weights, settings.reward_funcs
     check_different(funcs)
     if weights is not None and len(weights) != len(funcs):

@@ -3,7 +3,8 @@
     python -m stages.preflight --recipe configs/grpo7b --gpus 8 --accelerate zero2
 
 It needs no weights, no network and no GPU. Each file is parsed exactly as its stage parses it. Then
-batch arithmetic, tokenizer and template, lengths, memory and disk are checked. All findings are
+batch arithmetic, tokenizer and template, lengths, memory and disk are checked, and the training
+stages are rehearsed. All findings are
 shown at once, each with its remedy. The exit code is 2 if one is an error.
 docs/preflight.md lists the findings.
 """
@@ -12,6 +13,7 @@ import os
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
@@ -19,10 +21,22 @@ from rich.text import Text
 
 from data_prep.build.recipe import TRAINING
 from data_prep.decontamination.benchmarks import BENCHMARKS
-from pipeline.errors import run_cli
+from pipeline.errors import UserError, run_cli
 from pipeline.settings import own_keys, parse
+from stages.launch import asked_engine
+from stages.planned_launch import launch_environment
 from stages.preflight import batches, capacity, inputs, lengths, tokenizer
-from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, attempt
+from stages.preflight.inputs import (
+    ERROR,
+    OK,
+    UNCHECKED,
+    WARNING,
+    Finding,
+    Recipe,
+    attempt,
+    from_error,
+)
+from stages.preflight.rehearsal import is_off, origin, rehearse
 
 STYLES = {ERROR: "bold red", WARNING: "yellow", UNCHECKED: "cyan", OK: "green"}  # worst first
 WIDTH = 120  # columns, also where the terminal is wider or is a file
@@ -57,6 +71,22 @@ def check_contamination(recipe: Recipe) -> list[Finding]:
     return [Finding(OK, "contamination", "every scored benchmark is kept out of the training data")]
 
 
+def check_rehearsal(recipe: Recipe) -> Iterator[Finding]:
+    """Find what shows as the training stages are built narrow and take a step on a CPU."""
+    trained = {stage: recipe.settings[stage] for stage in recipe.stages() if stage in recipe.parsed}
+    engine = asked_engine(launch_environment(recipe.accelerate, recipe.args.gpus))
+    models = {stage: origin(recipe.settings, stage, recipe.run) for stage in trained}
+    result = rehearse(trained, models, recipe.args.gpus, engine)
+    for level, lines in ((ERROR, result.faults), (WARNING, result.notes)):
+        for line in lines:
+            file, _, fault = line.partition(": ")
+            is_made = not fault.startswith("not rehearsed")
+            yield from_error(file, UserError(fault), level if is_made else UNCHECKED)
+    if trained and not (result.faults or result.notes or is_off()):
+        names = ", ".join(f"{stage}.yaml" for stage in trained)
+        yield Finding(OK, "rehearsal", f"{names}: a step, a save and a resume on the CPU")
+
+
 def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
     """Find all that is wrong with a recipe."""
     recipe, found = inputs.read_recipe(args)
@@ -65,13 +95,11 @@ def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
         ("contamination", check_contamination),
         ("inputs", inputs.check_inputs),
         ("distill.yaml", inputs.check_teachers),
-        ("sft.yaml", inputs.check_packing),
         ("sft.yaml", inputs.check_held_out_rows),
         ("grpo.yaml", inputs.check_problems),
         ("model", inputs.check_model),
         ("packages", inputs.check_installed),
         ("grpo.yaml", inputs.check_server),
-        ("LoRA", inputs.check_lora),
         ("batches", batches.check_batches),
         ("limits", lengths.check_limits),
     ):
@@ -85,7 +113,8 @@ def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
         if not any(one.level == ERROR and one.topic in ("tokenizer", "template") for one in checks):
             found += attempt("data", lengths.check_lengths, recipe, loaded, longest)
     found += attempt("limits", lengths.check_samples, recipe, longest)
-    return recipe, found + attempt("memory", capacity.check_memory, recipe, longest)
+    found += attempt("memory", capacity.check_memory, recipe, longest)
+    return recipe, found + attempt("rehearsal", check_rehearsal, recipe)
 
 
 def show(heading: str, found: list[Finding]) -> None:

@@ -1,6 +1,7 @@
 """Plan each training stage's worst step; check that devices and disks hold it."""
 
 import math
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +10,6 @@ from typing import Any
 from pipeline.errors import UserError, nearest, size
 from pipeline.memory import total_memory
 from pipeline.settings import Settings
-from stages.checks.lora import fits, is_pattern
 from stages.checks.positions import completion_room
 from stages.checks.precision import trained_dtype
 from stages.checks.vllm import has_gpu
@@ -58,6 +58,26 @@ def longest_completion(values: Any, model: Model, longest: int | None = None) ->
     """Tokens of the longest completion; `longest`: those of the data's longest prompt."""
     room = completion_room(values, model.positions, prompt_room(values, longest))
     return ASSUMED_ROW if room is None else room
+
+
+def is_pattern(asked: Any) -> bool:
+    """Whether targets are a pattern of a module's whole path; TRL makes a text of a list of one."""
+    return isinstance(asked, str) or len(asked) == 1
+
+
+def fits(asked: Any, path: str) -> bool:
+    """Whether peft puts LoRA on the module of this path; None and all-linear take other ways."""
+    if asked is None:
+        return False
+    if not is_pattern(asked):
+        return any(f".{path}".endswith(f".{name}") for name in asked)
+    pattern = str(asked if isinstance(asked, str) else asked[0])
+    try:
+        return pattern != "all-linear" and re.fullmatch(pattern, path) is not None
+    except re.error as error:
+        raise UserError(
+            f"lora_target_modules: {pattern!r} is not a pattern ({error}); correct it"
+        ) from error
 
 
 def is_lora_target(asked: Any, name: str) -> bool:

@@ -29,8 +29,6 @@ from stages.arguments import DEFAULTS
 from stages.checks import vllm
 from stages.checks.common import check_packages
 from stages.checks.evaluation import check_held_out, check_sft_held_out
-from stages.checks.lora import check_tied
-from stages.checks.packing import check_layers
 from stages.checks.positions import check_positions
 from stages.checks.precision import sampler_dtype
 from stages.distill import DistillArguments
@@ -272,13 +270,6 @@ def check_model(recipe: Recipe) -> None:
             check_positions(recipe.settings[stage].replaced(model_name_or_path=first))
 
 
-def check_packing(recipe: Recipe) -> None:
-    """Find a model whose layers read across packed rows, as SFT does."""
-    values = recipe.settings.get("sft")
-    if values is not None and (values.packing or values.padding_free):
-        check_layers(recipe.known_shape("sft"))
-
-
 def check_installed(recipe: Recipe) -> Iterator[Finding]:
     """Find keys that need a package which this machine lacks; the one that trains may have it."""
     for stage in recipe.stages():
@@ -286,12 +277,6 @@ def check_installed(recipe: Recipe) -> Iterator[Finding]:
             check_packages(recipe.settings[stage])
         except UserError as error:
             yield from_error(f"{stage}.yaml", error, WARNING)
-
-
-def check_lora(recipe: Recipe) -> None:
-    """Check LoRA's targets against the models' shapes, as the stages do against their files."""
-    for stage in recipe.stages():
-        check_tied(recipe.settings[stage], recipe.known_shape(stage))
 
 
 def check_server(recipe: Recipe) -> Iterator[Finding]:

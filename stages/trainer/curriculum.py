@@ -18,6 +18,7 @@ The choice follows raw correctness, never the summed reward. All processes hold 
 draw the same numbers: their results are gathered, and the random stream is keyed on (seed, batch).
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -453,20 +454,21 @@ def build_curriculum(
         own = load_own(args.curriculum, "curriculum", Curriculum)
         with blamed("curriculum", args.curriculum, own, str):
             return own(rows, num_generations, seed)
+    is_predictive = "predictive" in args.curriculum
     curriculum = PredictiveCurriculum(
         find_peers(rows),
         num_generations,
         seed,
-        is_predictive="predictive" in args.curriculum,
-        num_components=args.prompt_components if "predictive" in args.curriculum else 0,
-        explore_share=args.explore_share,
+        is_predictive=is_predictive,
+        num_components=args.prompt_components if is_predictive else 0,
+        explore_share=args.explore_share if is_predictive else 0.0,
         rest=args.rest_batches,
-        half_life=args.half_life,
+        half_life=args.half_life if is_predictive else math.inf,
     )
     index = {row["id"]: number for number, row in enumerate(rows)}
     if len(index) < len(rows):
         raise UserError("train_file: two rows have the same id; run `make data` again")
-    if args.pass_rates:
+    if is_predictive and args.pass_rates:
         counts = load_pass_counts(args.pass_rates)
         known = {index[key]: counts[key] for key in counts if key in index}
         if not known:

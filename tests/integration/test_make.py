@@ -24,12 +24,12 @@ import hashlib, json, os, pathlib, sys, time
 here = pathlib.Path(__file__).parent
 module = sys.orig_argv[sys.orig_argv.index("-m") + 1] if "-m" in sys.orig_argv else ""
 is_ours = module.partition(".")[0] in ("stages", "eval", "data_prep", "pipeline")
-is_ahead = module == "stages.preflight.ahead" and (here / "ahead").exists()
+is_ahead = module == "stages.preflight.rehearsal" and (here / "ahead").exists()
 is_real = is_ahead or module in ("pipeline", "pipeline.names")
 if is_ours and not is_real:
     words = sys.orig_argv[sys.orig_argv.index("-m") + 2:]
     stage = json.loads((here / "names").read_text()).get(module, module.rpartition(".")[2])
-    if stage == "ahead":
+    if stage == "rehearsal":
         os._exit(0)
     with (here / "log").open("a") as log:
         log.write(json.dumps([stage, words, os.environ.get("FORCE", "")]) + "\\n")

@@ -17,7 +17,7 @@ import pytest
 from pipeline import commands, names, stages, variables
 from pipeline.errors import UserError
 from pipeline.settings import read_settings
-from stages.preflight import ahead
+from stages.preflight import rehearsal
 from tests.pages import ROOT, Command, commands_of_pages, find_commands, read_make, words_of
 from tests.recipes import LAUNCHES
 
@@ -73,17 +73,17 @@ def check_goals(goals: tuple[str, ...], words: list[str], env: dict[str, str]) -
 
 def check_ahead(words: tuple[str, ...]) -> None:
     """Make the check of all stages before the first starts, as on a host with GPUs and packages."""
-    if words[1:2] != ("stages.preflight.ahead",):
+    if words[1:2] != ("stages.preflight.rehearsal",):
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [*words[1:]])
-        patch.setattr(ahead, "is_installed", lambda package: True)
-        patch.setattr(ahead, "check_packages", lambda settings: None)
-        patch.setattr(ahead, "check_servers", lambda values: None)
+        patch.setattr(rehearsal, "is_installed", lambda package: True)
+        patch.setattr(rehearsal, "check_packages", lambda settings: None)
+        patch.setattr(rehearsal, "check_servers", lambda values: None)
         # A reader's own modules, which a page shows.
-        for name in ("rewards.check_own", "curriculum.check_own", "rewards.load_own"):
+        for name in ("rewards.check_own", "rewards.load_own"):
             patch.setattr(f"stages.checks.{name}", lambda name, *_: name)
-        ahead.main()
+        rehearsal.main()
 
 
 def check_make(words: list[str]) -> None:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from stages.arguments import MODES, REWARD_FUNCS, GrpoArguments
-from stages.checks.curriculum import READ_BY
+from stages.rules import READ_BY
 from stages.trainer.guards import ACTIONS, RULES, GuardSettings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -21,7 +21,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
             *("weights", "generation", "dropout", "own_code", "keys"),
             *("side_by_side", "launched"),
         ),
-        ("tokenizer_file", "template_date", "switches"),
+        ("tokenizer_file", "template_date"),
         ("prompts", "checkpoints", "rows", "card"),
         ("variables", "freshness", "commands", "clean", "adapters", "template", "gguf_files"),
         ("__main__",),
@@ -31,7 +31,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "stages": [
         ("restarts", "removal"),
         ("launch", "run_folder", "resuming", "blame", "trainer.guards"),
-        ("arguments", "own_logs", "own_reward", "out_of_memory"),
+        ("arguments", "own_logs", "own_reward", "out_of_memory", "rules"),
         ("trainer.curriculum", "trainer.rollouts", "trainer.evaluation", "callbacks"),
         ("checks", "adapters", "trial", "sft_rows"),
         ("training",),

@@ -261,19 +261,18 @@ MISTAKES = {
     "error sft.yaml: FSDP needs GPUs": launched(2, "fsdp2"),
     "error grpo.yaml: size: 3 does not divide 8":
         launched(8, recipe="grpo7b", vllm_tensor_parallel_size=3),
-    "error sft.yaml: without use_peft": keys("sft", lora_r=8),
-    "error grpo.yaml: without use_vllm": keys("grpo", vllm_mode="colocate"),
+    "error sft.yaml: lora_r: 8 would have no effect": keys("sft", lora_r=8),
+    "error grpo.yaml: vllm_mode: 'colocate' would have":
+        keys("grpo", vllm_mode="colocate"),
     "warning grpo.yaml: the trainer computes in float16":
         keys("grpo", "grpo7b", fp16=True, bf16=False, vllm_mode="server",
              vllm_server_host="127.0.0.1", vllm_server_port=9, vllm_enable_sleep_mode=None,
              vllm_gpu_memory_utilization=None, vllm_max_model_length=None),
     "error sft.yaml: wrapped cuts rows": keys("sft", packing=True, packing_strategy="wrapped"),
-    "error sft.yaml: cosine_with_min_lr needs":
-        keys("sft", lr_scheduler_type="cosine_with_min_lr"),
     "error sft.yaml: eval_file": keys("sft", eval_strategy="steps"),
     "error sft.yaml: sft_train.jsonl:1":
         keys("sft", eval_strategy="steps", eval_file="{run}/data/sft_train.jsonl"),
-    "warning sft.yaml: bitsandbytes": keys("sft", optim="lion_8bit"),
+    "warning sft.yaml: liger-kernel": keys("sft", use_liger_kernel=True),
     "error grpo.yaml: fp16": keys("grpo", fp16=True, bf16=True),
     "error disk: needed": lambda planted: planted.monkeypatch.setattr(
         shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000)),

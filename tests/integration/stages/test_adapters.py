@@ -10,7 +10,7 @@ import torch
 from data_prep.sampling.hf import load_checkpoint
 from pipeline import adapters as merging
 from pipeline.errors import UserError
-from stages import adapters, checks
+from stages import adapters
 from tests.unit.stages.helpers import named
 
 pytestmark = pytest.mark.integration
@@ -21,8 +21,7 @@ EMBEDDING = {"lora_target_modules": ["q_proj", "embed_tokens"]}
 @pytest.fixture
 def unchecked(monkeypatch):
     """Without the checks before a training, as for a cause that nobody knows yet."""
-    monkeypatch.setattr(checks, "check_tied", lambda settings: None)
-    monkeypatch.setattr(adapters, "check_adapted", lambda model: None)
+    monkeypatch.setattr(adapters, "check_adapted", lambda model, uses_vllm: None)
 
 
 def test_a_merge_into_another_model_is_no_checkpoint(run_stage, tmp_path, unchecked):
@@ -51,7 +50,6 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_not_in_the_model_is_refused_before_training(run_stage, monkeypatch, case):
-    monkeypatch.setattr("stages.checks.lora.EMBEDDINGS", ())
     monkeypatch.setattr("transformers.Trainer.train", lambda *_, **__: pytest.fail("trained"))
     keys, key = WRONG[case]
     assert named(lambda: run_stage("sft", **LORA | {"lora_target_modules": None} | keys)) == key

@@ -1,13 +1,11 @@
-"""A save is tried before training; rollouts do not take the start model's sampling defaults."""
+"""Sampling is tried before training; rollouts do not take the start model's own defaults."""
 
 import json
 import shutil
 
 import pytest
 
-from pipeline import manifest
 from pipeline.errors import UserError
-from stages import training
 from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration
@@ -45,55 +43,6 @@ def test_contradicting_defaults_are_repaired_with_one_line(
     lines = [line for line in capsys.readouterr().out.splitlines() if "is repaired" in line]
     assert len(lines) == 1 and str(base) in lines[0] and all(key in lines[0] for key in lost)
     assert not list(folder.glob("*.partial"))
-
-
-class Unwritable:
-    """A value that neither JSON nor pickle takes."""
-
-    def __reduce__(self):
-        raise TypeError("cannot be pickled")
-
-
-def break_part(trainer, part):
-    model = trainer.model
-    if part == "config":
-        model.config.extra = Unwritable()
-    elif part == "tokenizer":
-        trainer.processing_class.init_kwargs["extra"] = Unwritable()
-    elif part == "arguments":
-        trainer.args.extra = lambda: 0
-    elif part == "shared weights":
-        model.model.layers[0].self_attn.k_proj.weight = model.model.layers[
-            1
-        ].self_attn.k_proj.weight
-
-
-@pytest.mark.parametrize("part", ["config", "tokenizer", "arguments", "shared weights"])
-def test_what_a_save_would_refuse_is_refused_before_training(
-    run_stage, monkeypatch, tmp_path, part
-):
-    train, steps = training.train, []
-
-    def break_and_train(trainer, name, checkpoint):
-        break_part(trainer, part)
-        monkeypatch.setattr(trainer, "training_step", lambda *args: steps.append(args))
-        train(trainer, name, checkpoint)
-
-    monkeypatch.setattr(training, "train", break_and_train)
-    with pytest.raises(UserError, match=r"^model_name_or_path: .* cannot be saved") as error:
-        run_stage("sft", save_strategy="no")
-    assert "\n" not in str(error.value) and not steps
-    assert not list((tmp_path / "sft").glob("*.partial"))
-
-
-def test_what_a_killed_trial_left_is_removed(run_stage, tmp_path):
-    run_stage("sft", max_steps=1)
-    (tmp_path / "sft" / manifest.NAME).unlink()
-    left = tmp_path / "sft" / "trial.partial"
-    left.mkdir()
-    (left / "config.json").write_text("{")
-    folder = run_stage("sft", max_steps=1)
-    assert manifest.read(folder) and not left.exists()
 
 
 def test_rollouts_follow_the_recipe_alone(run_stage, copy_model, capsys, monkeypatch):

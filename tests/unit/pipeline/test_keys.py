@@ -7,8 +7,8 @@ import pytest
 from pipeline import commands, freshness, keys
 from pipeline.errors import UserError
 from pipeline.variables import read
-from stages.preflight.ahead import AheadArguments, command_lines
 from stages.preflight.inputs import PreflightArguments, read_recipe
+from stages.preflight.rehearsal import Arguments, command_lines
 from stages.sweep import SweepArguments
 from stages.sweep import commands as sweep_commands
 
@@ -84,7 +84,7 @@ def test_each_reader_gives_them_to_the_stage(tmp_path):
     recipe, found = read_recipe(PreflightArguments(recipe=TOY, **shared))
     assert not [one for one in found if one.level == "error"]
     assert recipe.settings["grpo"].top_p == 0.8 and recipe.settings["sft"].max_length == 77
-    ahead = dict(command_lines(AheadArguments(recipe=TOY, goal="grpo", **shared), []))
+    ahead = dict(command_lines(Arguments(recipe=TOY, goal="grpo", **shared), []))
     assert "--top_p" in ahead["grpo"] and "--max_length" in ahead["sft"]
     sweep = SweepArguments(grpo_config=f"{TOY}/grpo.yaml", sweep=["top_p=0.5"], **shared)
     (line,) = sweep_commands(sweep, "top_p=0.5", {"top_p": "0.5"})

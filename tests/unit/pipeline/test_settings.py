@@ -9,7 +9,7 @@ import pytest
 
 from pipeline import settings as config
 from pipeline.errors import UserError, run_cli
-from pipeline.settings import COMMAND_LINE, HF_SOURCES, Key, PointlessKey, parse  # fmt: skip
+from pipeline.settings import COMMAND_LINE, HF_SOURCES, Key, parse  # fmt: skip
 
 
 @dataclass
@@ -154,32 +154,6 @@ def test_checks_see_given_and_effective_values(write):
     with pytest.raises(AttributeError):
         _ = settings.nothing
     assert settings.replaced(rate=0.1).rate == 0.1 and settings.rate == 0.5
-
-
-def needs_fast(settings):
-    if not settings.fast and "rate" in settings:
-        raise PointlessKey("rate", "would have no effect", ("fast",))
-
-
-def test_what_an_override_makes_pointless_is_left_out(write, capsys):
-    flags = write("output_dir: a\nfast: true\nrate: 0.7\n")
-    args = parse("doc", Arguments, check=needs_fast, argv=[*flags, "--fast", "false"])[0]
-    assert args.rate == 0.5
-    assert capsys.readouterr().err.startswith("rate: 0.7 of ")
-
-
-@pytest.mark.parametrize(
-    ("text", "flags"),
-    [
-        ("rate: 0.7", []),  # the YAML contradicts itself
-        ("rate: 0.7\nfast: false", ["--fast", "false"]),
-        ("fast: true", ["--fast", "false", "--rate", "0.7"]),
-    ],
-)
-def test_what_no_override_made_pointless_is_refused(write, text, flags):
-    with pytest.raises(UserError, match=r"^rate: would have no effect"):
-        argv = [*write(f"output_dir: a\n{text}\n"), *flags]
-        parse("doc", Arguments, check=needs_fast, argv=argv)
 
 
 def test_help_shows_the_docstring_and_the_keys(capsys):

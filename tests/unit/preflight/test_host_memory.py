@@ -7,7 +7,7 @@ import pytest
 
 from pipeline import memory
 from pipeline.errors import UserError
-from stages.preflight import ahead, capacity
+from stages.preflight import capacity, rehearsal
 from tests.conftest import ROOT
 
 
@@ -18,7 +18,7 @@ def check(monkeypatch, tmp_path):
     def call(recipe, gib, *keys, goal="grpo"):
         monkeypatch.chdir(ROOT)
         monkeypatch.setattr(capacity, "total_memory", lambda: int(gib * 2**30))
-        monkeypatch.setattr(ahead, "check_packages", lambda settings: None)
+        monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
         line = [
             "--recipe",
             str(recipe),
@@ -30,7 +30,7 @@ def check(monkeypatch, tmp_path):
             *keys,
         ]
         monkeypatch.setattr(sys, "argv", ["ahead", *line])
-        ahead.main()
+        rehearsal.main()
 
     return call
 

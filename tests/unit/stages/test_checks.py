@@ -10,8 +10,8 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from pipeline.settings import build, own_keys, parse, read_settings, run_check
-from stages.arguments import DEFAULTS, GRPO, SCALES, GrpoArguments, SftArguments
+from pipeline.settings import own_keys, parse, read_settings, run_check
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments, SftArguments
 from stages.checks import check_grpo, check_grpo_keys, check_sft, check_sft_keys
 from stages.checks.batch import check_batch
 from stages.resuming import why_not_resumed, why_restarted
@@ -68,172 +68,6 @@ def test_every_process_has_whole_groups(text, num_processes, refused):
     assert remedies and {key for key, _ in remedies} <= {*BATCH.values()}
     for key, number in remedies:
         check_batch(grpo(values | {key: number}), num_processes)
-
-
-EVAL = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
-VLLM = {"use_vllm": True}
-BLIND = VLLM | {"vllm_importance_sampling_correction": False}
-GENERATION = {"gradient_accumulation_steps": 8, "per_device_train_batch_size": 1}
-ROLLBACK = {"guard_eos": "rollback"}
-# Rollouts are judged every eighth step: 13 x 8 + 1 steps are distrusted.
-SLOW = ROLLBACK | {"steps_per_generation": 4, "num_iterations": 2, "save_total_limit": 2}
-WHOLE = {"steps_per_generation": None, "generation_batch_size": 32, "save_steps": 104}
-COSINE = {"reward_funcs": ["cosine_scaled_reward"]}
-OVERLONG = {"reward_funcs": ["correctness_reward", "overlong"]}
-ROUNDED = {"stochastic_rounding": True, "dtype": "bfloat16"}
-FILE = {"pass_rates": "p.jsonl"}
-SEQUENCE = {"importance_sampling_level": "sequence"}
-PLAIN = {"reward_funcs": ["correctness_reward"]}
-NO_SUM = {"multi_objective_aggregation": "normalize_then_sum"}
-
-
-def check_all(settings):
-    """The keys' checks, and the dataclass's own."""
-    check_grpo_keys(settings)
-    build(settings, GrpoArguments)
-
-
-@pytest.mark.parametrize(
-    ("values", "refused"),
-    [
-        ({}, None),
-        *(({"scale_rewards": scale} | PLAIN, None) for scale in (*SCALES, True, False)),
-        # the default has soft_length_penalty
-        ({"scale_rewards": "mean"}, "scale_rewards"),
-        ({"scale_rewards": "mean", "reward_weights": [1.0, 1.0, 0.0]}, None),
-        ({"scale_rewards": "mean", "length_penalty_max": 0.0}, None),
-        (COSINE | {"scale_rewards": "mean"}, "scale_rewards"),
-        ({"scale_rewards": "mean", "reward_weights": [-1.0]} | PLAIN, "scale_rewards"),
-        (NO_SUM | PLAIN | {"scale_rewards": "mean"}, "multi_objective_aggregation"),
-        ({"curriculum": False}, None),  # YAML's bare `off`
-        ({"curriculum": "offline"}, "pass_rates"),
-        ({"curriculum": "offline", "min_pass_rate": 0.6} | FILE, "min_pass_rate"),
-        ({"curriculum": "offline", "min_pass_rate": 0.5} | FILE, None),
-        ({"curriculum": "predictive", "explore_share": 1.0}, None),
-        ({"curriculum": "predictive", "min_pass_rate": 0.1}, "min_pass_rate"),
-        ({"curriculum": "offline", "rest_batches": 1} | FILE, "rest_batches"),
-        ({"curriculum": "refill"} | FILE, "pass_rates"),
-        ({"curriculum": "predictive", "half_life": float("inf")}, None),
-        ({"curriculum": "predictive", "half_life": float("nan")}, "half_life"),
-        ({"max_mean_ratio": 1.01}, None),
-        (NO_SUM, None),
-        (NO_SUM | {"curriculum": "predictive"}, None),
-        (NO_SUM | {"scale_rewards": "batch"}, "multi_objective_aggregation"),
-        # rewards
-        ({"reward_funcs": ["think_format_reward"]}, None),
-        ({"reward_funcs": ["think_format_reward"], "curriculum": "refill"}, "reward_funcs"),
-        ({"reward_weights": [1.0, 0.5, 1.0]}, None),  # the default has three functions
-        (OVERLONG | {"reward_weights": [1.0]}, "reward_weights"),
-        (OVERLONG | {"overlong_cache": 512}, None),  # TRL's max_completion_length
-        (OVERLONG | {"overlong_cache": 0}, "overlong_cache"),
-        (OVERLONG | {"overlong_cache": 513}, "overlong_cache"),
-        (OVERLONG | {"overlong_cache": 2, "max_completion_length": None}, "max_completion_length"),
-        (COSINE, None),
-        (COSINE | {"cosine_max_len": 0}, "cosine_max_len"),
-        (COSINE | {"max_completion_length": None}, "cosine_max_len"),
-        (COSINE | {"max_completion_length": None, "cosine_max_len": 9}, None),
-        (COSINE | {"curriculum": "predictive"}, None),
-        (COSINE | {"cosine_max_value_wrong": 0.1}, "cosine_max_value_wrong"),
-        (COSINE | {"cosine_min_value_wrong": -0.4}, "cosine_min_value_wrong"),
-        (COSINE | {"cosine_min_value_correct": 0.0}, "cosine_min_value_correct"),
-        (COSINE | {"cosine_min_value_correct": 1.5}, "cosine_min_value_correct"),
-        (COSINE | {"cosine_max_value_correct": 2.0, "cosine_min_value_correct": 1.5}, None),
-        ({"cosine_max_len": 100}, "cosine_max_len"),  # without the reward
-        ({"length_penalty_start": -1}, "length_penalty_start"),
-        ({"repetition_max_penalty": -1.0}, "repetition_max_penalty"),
-        # what Hugging Face takes and fails on later
-        ({"dtype": None, "temperature": "1e-3"}, None),
-        ({"use_peft": True, "lora_r": 0}, "lora_r"),
-        ({"sync_ref_model": True, "beta": 0.0}, "sync_ref_model"),
-        ({"sync_ref_model": True, "beta": 0.1, "use_peft": True}, "sync_ref_model"),
-        ({"sync_ref_model": True, "beta": 0.1}, None),
-        ({"dead_groups": "all"}, "dead_groups"),
-        ({"loss_type": "cispo"}, "epsilon_high"),  # a cap of 0.2
-        ({"loss_type": "cispo", "epsilon_high": 0.28}, "epsilon_high"),
-        ({"loss_type": "cispo", "epsilon_high": 5.0}, None),
-        ({"loss_type": "luspo"}, "importance_sampling_level"),
-        (SEQUENCE, "importance_sampling_level"),  # TRL's loss is dapo
-        (SEQUENCE | {"loss_type": "vespo"}, "importance_sampling_level"),
-        ({"loss_type": "vespo"}, None),
-        (VLLM | {"loss_type": "vespo"}, "vllm_importance_sampling_mode"),
-        (VLLM | {"loss_type": "vespo", "vllm_importance_sampling_mode": "token_mask"}, None),
-        ({"use_adaptive_entropy": True, "entropy_coef_min": 2.0}, "entropy_coef_min"),
-        ({"use_adaptive_entropy": True, "entropy_coef_min": 0.5}, None),
-        ({"log_completions": True, "log_completions_hub_repo": "a/b"}, "log_completions_hub_repo"),
-        *((SEQUENCE | {"loss_type": loss}, None) for loss in ("grpo", "luspo", "sapo")),
-        *(({"report_to": to}, None) for to in ("none", ["none"], "wandb", ["trackio", "wandb"])),
-        *(({"report_to": to}, "report_to") for to in ("all", "comet_ml", ["none", "wandb"], None)),
-        ({"seed": -1}, "seed"),
-        ({"resume_from_checkpoint": "none/here"}, "resume_from_checkpoint"),
-        (ROUNDED, None),
-        (ROUNDED | {"optim": "adamw_torch"}, "stochastic_rounding"),
-        # guards
-        ({"guard_entropy": False}, None),
-        ({"guard_max_rollbacks": 1}, "guard_max_rollbacks"),
-        ({"guard_rollback_lr_factor": 0.5}, "guard_rollback_lr_factor"),
-        (ROLLBACK | {"guard_rollback_lr_factor": 1.1}, "guard_rollback_lr_factor"),
-        (ROLLBACK | {"save_steps": 7, "save_total_limit": 3}, None),
-        (ROLLBACK | {"save_steps": 7, "save_total_limit": 2}, "save_total_limit"),
-        (SLOW | {"save_steps": 105}, None),
-        (SLOW | {"save_steps": 104}, "save_total_limit"),
-        (SLOW | WHOLE, "save_total_limit"),
-        (ROLLBACK | {"save_steps": 1, "save_total_limit": 0}, None),  # Hugging Face keeps all
-        (ROLLBACK | {"save_steps": 0.5}, "save_steps"),
-        (ROLLBACK | {"save_strategy": "epoch"}, "guard_eos"),
-        (ROLLBACK | {"save_only_model": True}, "guard_eos"),
-        (EVAL, None),
-        (EVAL | {"num_generations_eval": 4, "per_device_eval_batch_size": 6},
-         "per_device_eval_batch_size"),
-        (VLLM, None),
-        ({"use_vllm": "false", "vllm_mode": "server"}, "vllm_mode"),
-        (VLLM | {"vllm_max_model_length": 1024, "max_prompt_length": 512}, None),
-        (VLLM | {"vllm_max_model_length": 1024, "max_prompt_length": 600}, "vllm_max_model_length"),
-        (VLLM | {"vllm_max_model_length": 1024, "max_prompt_length": 600,
-                 "max_completion_length": None}, None),
-        (VLLM | {"vllm_max_model_length": 8, "vllm_mode": "server"}, "vllm_max_model_length"),
-        (BLIND, "vllm_importance_sampling_correction"),
-        (BLIND | {"guard_alignment": "off"}, None),
-        # Several optimizer steps share a generation: TRL keeps the old log-probs.
-        (BLIND | {"gradient_accumulation_steps": 2, "steps_per_generation": 8}, None),
-        (BLIND | {"num_iterations": 2}, None),
-        (BLIND | GENERATION | {"generation_batch_size": 64}, None),
-        (BLIND | GENERATION | {"generation_batch_size": 8}, "vllm_importance_sampling_correction"),
-    ],
-)  # fmt: skip
-def test_grpo(values, refused):
-    assert named(lambda: check_all(grpo(values))) == refused
-
-
-HELD_OUT = {"eval_file": "e", "eval_strategy": "steps"}
-PACKED = {"packing": True}
-
-
-@pytest.mark.parametrize(
-    ("values", "refused"),
-    [
-        ({}, None),
-        (HELD_OUT, None),
-        (HELD_OUT | {"eval_steps": 5, "eval_on_start": True, "eval_packing": False} | PACKED, None),
-        (HELD_OUT | {"eval_strategy": "epoch"}, None),
-        ({"eval_file": "e"}, "eval_file"),
-        ({"eval_strategy": "steps"}, "eval_file"),
-        ({"eval_strategy": "epoch", "per_device_eval_batch_size": 4}, "eval_file"),
-        (HELD_OUT | {"save_strategy": "best"}, "save_strategy"),
-        (HELD_OUT | {"load_best_model_at_end": True}, "load_best_model_at_end"),
-        (HELD_OUT | {"eval_packing": True}, "eval_packing"),  # its rows would see each other
-        (PACKED, None),
-        (PACKED | {"max_length": None}, "max_length"),
-        (PACKED | {"packing_strategy": "bfd"}, None),
-        (PACKED | {"packing_strategy": "bfd_split"}, None),  # no row is longer
-        (PACKED | {"packing_strategy": "wrapped"}, "packing_strategy"),
-        ({"attn_implementation": "paged|sdpa"}, "attn_implementation"),
-        (PACKED | {"padding_free": True}, "padding_free"),
-        ({"padding_free": True}, None),
-        ({"padding_free": True, "max_length": None}, None),
-    ],
-)
-def test_sft(values, refused):
-    assert named(check_sft_keys, sft(values)) == refused
 
 
 @pytest.mark.parametrize(("check", "build"), [(check_sft_keys, sft), (check_grpo_keys, grpo)])
@@ -347,27 +181,6 @@ def test_missing_packages(files, monkeypatch, stage, values, packages):
     for package in packages:  # any of them will do
         here = {"tensorboard", package}
         assert named(check, settings) is None
-
-
-@pytest.mark.parametrize(
-    ("config", "refused"),
-    [
-        ({"model_type": "qwen2"}, None),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, None),
-        ({"layer_types": ["full_attention", "linear_attention"]}, "packing"),
-        ({"text_config": {"layer_types": ["conv"]}}, "packing"),
-        ({"model_type": "falcon_mamba"}, "packing"),
-        ({"text_config": {"layer_types": ["chunked_attention"]}}, "packing"),
-        ({"model_type": "opt"}, "packing"),
-        ({"model_type": "falcon", "alibi": True}, "packing"),
-        ({"model_type": "falcon", "alibi": False}, "packing"),
-    ],
-)
-def test_layers_that_read_across_packed_rows(files, config, refused):
-    Path("base/config.json").write_text(json.dumps(config))
-    assert named(check_sft, sft(files)) is None
-    for way in ("packing", "padding_free"):
-        assert named(check_sft, sft(files | {way: True})) == refused
 
 
 @pytest.mark.parametrize("make", [sft, grpo])

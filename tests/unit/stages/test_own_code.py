@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.own_code import load_own, own_files
-from pipeline.settings import PointlessKey, read_settings
+from pipeline.settings import read_settings
 from stages.arguments import GRPO, GrpoArguments
 from stages.checks import check_grpo_keys
 from stages.trainer.curriculum import build_curriculum
@@ -97,7 +97,7 @@ def test_what_is_no_curriculum_is_refused(check, module, name):
 
 @pytest.mark.parametrize("key", ["half_life", "max_refill_rounds", "pass_rates"])
 def test_keys_that_an_own_curriculum_does_not_read_are_pointless(check, module, key):
-    with pytest.raises(PointlessKey, match=f"^{key}: "):
+    with pytest.raises(UserError, match=f"^{key}: "):
         check("", "--curriculum", CURRICULUM, f"--{key}", "3")
 
 

@@ -9,7 +9,7 @@ from pipeline import commands, variables
 from pipeline.errors import UserError
 from stages import sweep
 from stages.checks import vllm
-from stages.preflight import ahead
+from stages.preflight import rehearsal
 from tests import demo
 
 GRPO7B = f"{demo.ROOT}/configs/grpo7b"
@@ -18,15 +18,15 @@ GRPO7B = f"{demo.ROOT}/configs/grpo7b"
 @pytest.fixture
 def look(tmp_path, monkeypatch):
     """Check a recipe ahead, up to GRPO, as `make` starts the check; no package is looked for."""
-    monkeypatch.setattr(ahead, "is_installed", lambda package: True)
-    monkeypatch.setattr(ahead, "check_packages", lambda settings: None)
+    monkeypatch.setattr(rehearsal, "is_installed", lambda package: True)
+    monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
 
     def start(**given):
         given |= {"recipe": GRPO7B, "run": str(tmp_path)}
         request = variables.read(["grpo"], {key.upper(): value for key, value in given.items()})
         monkeypatch.setattr(sys, "argv", ["ahead", *commands.look_ahead(request)[2:]])
-        ahead.main()
+        rehearsal.main()
 
     return start
 
@@ -69,7 +69,7 @@ def test_a_sweep_is_checked_on_the_processes_of_its_runs(tmp_path, monkeypatch, 
     monkeypatch.setattr(vllm, "is_installed", lambda package: True)
     monkeypatch.setattr(vllm, "has_gpu", lambda: True)
     for check in ("check_packages", "check_file", "check_checkpoint", "check_positions",
-                  "check_tied", "check_held_out"):  # fmt: skip
+                  "check_held_out"):  # fmt: skip
         monkeypatch.setattr(f"stages.checks.{check}", lambda *_, **__: None)
     file = f"{demo.ROOT}/configs/accelerate/ddp.yaml"
     words = [sys.executable, "-m", "stages.launch", "--config_file", file, *flags.split(), "-m"]

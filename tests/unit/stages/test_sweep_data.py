@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.errors import UserError
 from stages import sweep, sweep_data, sweep_page
-from stages.preflight import ahead
+from stages.preflight import rehearsal
 from stages.preflight.inputs import PreflightArguments, read_recipe
 from tests.files import write_rows
 
@@ -158,7 +158,7 @@ def test_a_mistake_is_one_line_before_anything_is_trained(
     flags = ["--recipe", "mine", "--run", "r", "--goal", "grpo", "--sweep", *entries]
     monkeypatch.setattr("sys.argv", ["ahead", *flags])
     with pytest.raises(UserError, match=words) as refused:
-        ahead.main()
+        rehearsal.main()
     assert "\n" not in str(refused.value)
     monkeypatch.setattr(
         "sys.argv", ["sweep", "--grpo_config", "mine/grpo.yaml", "--run", "r", "--sweep", *entries]

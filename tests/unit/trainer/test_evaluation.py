@@ -27,7 +27,7 @@ def grpo(values):
     [
         # Without `eval_strategy` they have no effect.
         *[("eval_problems", {"eval_problems": 64}), ("eval_steps", {"eval_steps": 20})],
-        *[("eval_on_start", {"eval_on_start": True}), ("do_eval", {"do_eval": True})],
+        *[("eval_on_start", {"eval_on_start": True})],
         ("validate_only", {"validate_only": True}),
         *[("eval_problems", ON | {"eval_problems": number}) for number in (None, 1)],
         *[("eval_steps", ON | {"eval_steps": steps}) for steps in (None, 0.25, 0)],
@@ -35,7 +35,6 @@ def grpo(values):
         *[("per_device_eval_batch_size", ON | {"num_generations_eval": n}) for n in (3, 16)],
         ("dataloader_drop_last", ON | {"dataloader_drop_last": True}),
         ("load_best_model_at_end", ON | {"load_best_model_at_end": True}),
-        ("metric_for_best_model", ON | {"metric_for_best_model": "reward"}),
         ("save_strategy", ON | {"save_strategy": "best"}),
         ("lr_scheduler_type", ON | {"lr_scheduler_type": "reduce_lr_on_plateau"}),
     ],

@@ -12,7 +12,7 @@ import yaml
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from stages.preflight import ahead
+from stages.preflight import rehearsal
 from stages.preflight.inputs import PreflightArguments, check_teachers, read_recipe
 from tests import demo
 
@@ -21,9 +21,9 @@ def test_a_missing_vllm_is_told_unless_nothing_is_left_for_it(monkeypatch, tmp_p
     def look(*given):
         line = f"ahead --recipe {demo.ROOT}/configs/grpo7b --run {tmp_path} --goal difficulty"
         monkeypatch.setattr("sys.argv", [*line.split(), *given])
-        ahead.main()
+        rehearsal.main()
 
-    monkeypatch.setattr(ahead, "is_installed", lambda package: False)
+    monkeypatch.setattr(rehearsal, "is_installed", lambda package: False)
     with pytest.raises(UserError, match=r"difficulty\.yaml: vLLM is not installed"):
         look()
     look("--", "--backend", "hf")
@@ -34,10 +34,10 @@ def test_a_missing_vllm_is_told_unless_nothing_is_left_for_it(monkeypatch, tmp_p
 
 def test_a_missing_package_of_a_later_stage_is_told_first(monkeypatch, tmp_path):
     line = f"ahead --recipe {demo.ROOT}/configs/tiny-cpu --run {tmp_path} --goal grpo --"
-    monkeypatch.setattr("sys.argv", [*line.split(), "--optim", "paged_adamw_8bit"])
+    monkeypatch.setattr("sys.argv", [*line.split(), "--use_liger_kernel", "true"])
     monkeypatch.setattr(manifest, "versions", lambda names: {"tensorboard"} & {*names})
-    with pytest.raises(UserError, match="optim: paged_adamw_8bit needs the package bitsandbytes"):
-        ahead.main()
+    with pytest.raises(UserError, match="use_liger_kernel: True needs the package liger-kernel"):
+        rehearsal.main()
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_samples_that_the_context_cannot_hold_are_told_first(
     monkeypatch, tmp_path, stage, given, line
 ):
     """Before SFT and GRPO are trained, whose models have as many positions as the first."""
-    monkeypatch.setattr(ahead, "is_installed", lambda package: True)
-    monkeypatch.setattr(ahead, "check_packages", lambda settings: None)
+    monkeypatch.setattr(rehearsal, "is_installed", lambda package: True)
+    monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
     start = f"ahead --recipe {demo.ROOT}/configs/grpo7b --run {tmp_path} --goal {stage} --"
     monkeypatch.setattr("sys.argv", [*start.split(), *given.split()])
     if line:
         with pytest.raises(UserError, match=rf"{stage}\.yaml: max_new_tokens.*{line}"):
-            ahead.main()
+            rehearsal.main()
     else:
-        ahead.main()
+        rehearsal.main()
 
 
 def test_one_value_of_a_sweep_in_two_spellings_is_told_first(monkeypatch, tmp_path):
@@ -69,7 +69,7 @@ def test_one_value_of_a_sweep_in_two_spellings_is_told_first(monkeypatch, tmp_pa
     given = ["--sweep", "learning_rate=1e-6,0.000001"]
     monkeypatch.setattr("sys.argv", [*line.split(), *given])
     with pytest.raises(UserError, match=r"learning_rate: 1e-6 and 0\.000001 are one value"):
-        ahead.main()
+        rehearsal.main()
 
 
 @contextmanager
@@ -104,8 +104,8 @@ def test_a_teacher_without_its_server_is_told_before_data_are_built(
 ):
     pytest.importorskip("openai", reason="the extra `distill` has the client")
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr(ahead, "is_installed", lambda package: True)
-    monkeypatch.setattr(ahead, "check_packages", lambda settings: None)
+    monkeypatch.setattr(rehearsal, "is_installed", lambda package: True)
+    monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
     recipe = shutil.copytree(f"{demo.ROOT}/configs/perplexity", tmp_path / "recipe")
     file = recipe / "distill.yaml"
     given, run = yaml.safe_load(file.read_text(encoding="utf-8")), tmp_path / "run"
@@ -116,7 +116,7 @@ def test_a_teacher_without_its_server_is_told_before_data_are_built(
         file.write_text(yaml.safe_dump(given | changes), encoding="utf-8")
         line = f"ahead --recipe {recipe} --run {run} --goal grpo --"
         monkeypatch.setattr("sys.argv", line.split())
-        ahead.main()
+        rehearsal.main()
 
     with closing(socket.socket()) as taken:  # nobody listens there
         taken.bind(("127.0.0.1", 0))

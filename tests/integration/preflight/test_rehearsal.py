@@ -1,0 +1,156 @@
+"""The rehearsal before the first stage: what it refuses, passes, keeps and leaves alone."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.settings import read_settings
+from pipeline.stages import load_keys
+from stages.arguments import DEFAULTS
+from stages.preflight import rehearsal
+from stages.preflight.inputs import stage_flags
+from stages.trainer.guards import RULES
+from tests import demo
+from tests.recipes import SHIPPED
+
+pytestmark = pytest.mark.integration
+CONFIGS = demo.ROOT / "configs"
+OWN_REWARD = """
+def half(completions, **columns):
+    return [0.5 for _ in completions]
+"""
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path, monkeypatch):
+    """Switch the rehearsal on; returns the folder of its results."""
+    monkeypatch.setenv("REHEARSE", "on")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return rehearsal.kept_results()
+
+
+def settings_of(recipe, stage, *given, overlay=None):
+    """A stage's settings, as `python -m pipeline` reads them."""
+    own, hf, _ = load_keys(stage)
+    path = Path(CONFIGS, recipe, f"{stage}.yaml")
+    flags = stage_flags(stage, path, "a/run", overlay and str(CONFIGS / overlay), None, None)
+    return read_settings(own, hf, [*flags, *given], DEFAULTS)
+
+
+def rehearse(stage, *given, recipe="tiny-cpu", **options):
+    """What is found in one stage of a recipe, with these flags."""
+    settings = settings_of(recipe, stage, *given, **options)
+    first = settings_of(recipe, "sft") if Path(CONFIGS, recipe, "sft.yaml").is_file() else settings
+    model = rehearsal.origin({"sft": first, stage: settings}, stage, "a/run")
+    return rehearsal.rehearse({stage: settings}, {stage: model})
+
+
+def keys_of(lines):
+    """The key of each line, which the name of the file stands before."""
+    return [line.split(": ")[1] for line in lines]
+
+
+def look(monkeypatch, tmp_path, *given):
+    """Check SFT and GRPO of tiny-cpu as `make grpo` does, with these KEYS."""
+    line = f"- --recipe {CONFIGS}/tiny-cpu --run {tmp_path}/run --goal grpo --trained sft grpo"
+    keys = ["--keys", *given] if given else []
+    monkeypatch.setattr(sys, "argv", [*line.split(), *keys, "--"])
+    rehearsal.main()
+
+
+def test_all_faults_of_all_stages_are_told_before_data_are_built(monkeypatch, tmp_path, capsys):
+    wrong = 'model_init_kwargs={"banana": 3}'
+    with pytest.raises(UserError, match=r"tiny-cpu/grpo\.yaml: model_init_kwargs: .*banana"):
+        look(monkeypatch, tmp_path, f"sft.{wrong}", f"grpo.{wrong}")
+    lines = capsys.readouterr().err
+    assert "tiny-cpu/sft.yaml: model_init_kwargs: " in lines and "banana" in lines
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_second_start_repeats_nothing(monkeypatch, tmp_path, kept):
+    look(monkeypatch, tmp_path)
+    assert len([*kept.iterdir()]) == 1
+    monkeypatch.setattr(rehearsal, "inspect", lambda tried: pytest.fail("rehearsed again"))
+    look(monkeypatch, tmp_path)
+    with pytest.raises(pytest.fail.Exception):
+        look(monkeypatch, tmp_path, "learning_rate=1e-5")
+
+
+def test_faults_are_kept_as_long_as_the_files_are_as_they_were(monkeypatch, tmp_path):
+    code = tmp_path / "mine_of_rehearsal.py"
+    code.write_text("def half(completions, **columns):\n    return 1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    given = ("--reward_funcs", "mine_of_rehearsal:half", "--reward_weights", "1")
+    line, *_ = rehearse("grpo", *given).faults
+    assert line.startswith("grpo.yaml: reward_funcs: mine_of_rehearsal:half")
+    with monkeypatch.context() as patch:
+        patch.setattr(rehearsal, "inspect", lambda tried: pytest.fail("rehearsed again"))
+        assert rehearse("grpo", *given).faults[0] == line
+    code.write_text(OWN_REWARD)
+    del sys.modules["mine_of_rehearsal"]
+    assert not rehearse("grpo", *given).faults
+
+
+def test_rehearse_off_leaves_it_out(monkeypatch, tmp_path):
+    monkeypatch.setenv("REHEARSE", "off")
+    monkeypatch.setattr(rehearsal, "inspect", lambda tried: pytest.fail("rehearsed"))
+    look(monkeypatch, tmp_path, 'grpo.model_init_kwargs={"banana": 3}')
+
+
+def test_a_rehearsal_that_cannot_be_made_stops_nothing(tmp_path):
+    settings = settings_of("tiny-cpu", "sft", "--model_name_or_path", "nobody/knows")
+    found = rehearsal.rehearse({"sft": settings}, {"sft": "nobody/knows"})
+    (note,) = found.notes
+    assert note.startswith("sft.yaml: not rehearsed") and "nobody/knows" in note
+    assert not found.faults
+
+
+def test_a_key_that_nobody_reads_is_refused_if_it_is_ours_and_else_told():
+    found = rehearse("grpo", "--length_penalty_max", "0.2", "--ref_model_mixup_alpha", "0.5",
+                     "--reward_funcs", "correctness_reward", "--reward_weights", "1")  # fmt: skip
+    assert keys_of(found.faults) == ["length_penalty_max"]
+    # The file's own are only overruled.
+    assert {*keys_of(found.notes)} >= {"ref_model_mixup_alpha", "length_penalty_start"}
+
+
+def test_the_first_fault_hides_no_other():
+    wrong = ("--lr_scheduler_kwargs", '{"banana": 1}', "--importance_sampling_level", "word")
+    found = rehearse("grpo", "--lr_scheduler_type", "cosine", *wrong)
+    assert {*keys_of(found.faults)} == {"lr_scheduler_kwargs", "importance_sampling_level"}
+
+
+VALID = [
+    *(("grpo", "--curriculum", mode) for mode in ("off", "refill", "predictive")),
+    ("sft", "--packing", "true"),
+    ("grpo", "--reward_funcs", "correctness_reward", "random_reward", "--reward_weights", "1", "1"),
+    ("grpo", "--guard_eos", "rollback"),
+]
+GUARDS = [
+    pytest.param(("grpo", f"--guard_{name}", action), marks=pytest.mark.slow)
+    for name in RULES
+    for action in ("warn", "stop", "rollback")
+    if (name, action) != ("no_signal", "rollback")
+]
+
+
+@pytest.mark.parametrize("case", [*VALID, *GUARDS], ids=" ".join)
+def test_what_is_valid_passes(case):
+    stage, *given = case
+    found = rehearse(stage, *given)
+    assert not found.faults
+    assert all("has no effect" in note for note in found.notes)  # of the file's, overruled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overlay", [None, "lora.yaml"])
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+@pytest.mark.parametrize("recipe", SHIPPED)
+def test_every_recipe_passes(recipe, stage, overlay):
+    if not (CONFIGS / recipe / f"{stage}.yaml").is_file():
+        pytest.skip("the recipe has no such stage")
+    found = rehearse(stage, recipe=recipe, overlay=overlay)
+    assert not found.faults and not found.notes
