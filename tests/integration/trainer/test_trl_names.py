@@ -157,7 +157,6 @@ def test_overridden_methods_keep_their_signatures():
     for name, known in SIGNATURES.items():
         assert parameters(getattr(GRPOTrainer, name))[1 : 1 + len(known)] == known, name
     assert parameters(Trainer._save_checkpoint) == ["self", "model", "trial"]
-    assert parameters(Trainer._save) == ["self", "output_dir", "state_dict"]
     assert parameters(Trainer.save_model) == ["self", "output_dir", "_internal_call"]
     assert {"num_samples", "generator", "shuffle", "seed"} <= vars(RepeatSampler([0], 1)).keys()
 
