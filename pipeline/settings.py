@@ -534,7 +534,7 @@ def read_settings(
 def run_check(settings: Settings, check: Callable[[Settings], Settings | None]) -> Settings:
     """Check settings; a check may return settings with other values.
 
-    What it has left out is told on stderr once all is well: a refusal is one line.
+    What it has left out is printed once all is well: a refusal is one line.
     """
     settings = check(settings) or settings
     if is_main_process():
