@@ -34,7 +34,7 @@ from pipeline.settings import UNSET, parse, setting
 from stages import grpo as grpo_stage
 from stages import rewards, training
 from stages.arguments import GrpoArguments
-from stages.checks import check_grpo
+from stages.host import check_grpo
 
 NUM_TESTED = 500  # held-out problems of a test on the way; the last one is of all
 NUM_SCORING_SAMPLES = 4  # offline: completions a problem that the filter is made of

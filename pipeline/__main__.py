@@ -98,7 +98,7 @@ def show_start_model(request: Request) -> None:
     if request.goals != ("grpo",):
         raise UserError("--start-model: is of grpo; give that goal alone")
     words = stage_words(request, "grpo", is_asked=True)
-    served = load("stages.checks.vllm:served")
+    served = load("stages.host:served")
     sys.stdout.write("".join(f"{word}\n" for word in served(settings_of("grpo", words))))
 
 

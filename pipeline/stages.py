@@ -90,7 +90,7 @@ STAGES = {
         is_optional=True,
         arguments="stages.arguments:SftArguments",
         hf=("SFTConfig", "ModelConfig"),
-        check="stages.checks:check_sft_keys",
+        check="stages.rules:check_sft_keys",
         memory_remedy=TO_TRAIN,
     ),
     "difficulty": Stage(
@@ -130,7 +130,7 @@ STAGES = {
         is_launched=True,
         arguments="stages.arguments:GrpoArguments",
         hf=("GRPOConfig", "ModelConfig"),
-        check="stages.checks:check_grpo_keys",
+        check="stages.rules:check_grpo_keys",
         memory_remedy=TO_TRAIN,
     ),
     "eval": Stage(

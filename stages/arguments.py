@@ -1,7 +1,7 @@
 """Our own keys of the SFT and GRPO recipes.
 
 Everything else in `sft.yaml` and `grpo.yaml` is TRL's `SFTConfig`, `GRPOConfig` and `ModelConfig`.
-A dataclass checks its values and its own keys against each other. `stages.checks` checks our keys
+A dataclass checks its values and its own keys against each other. `stages.rules` checks our keys
 together with Hugging Face's.
 """
 
@@ -20,8 +20,6 @@ DEFAULTS = {"report_to": "tensorboard", "ddp_find_unused_parameters": False}
 SFT, GRPO = STAGES["sft"].hf, STAGES["grpo"].hf  # names of Hugging Face's classes
 
 MODES = ("off", "offline", "predictive", "refill", "predictive+refill")
-# TRL's, and our `mean`. TRL takes any text and fails at the first batch.
-SCALES = ("group", "none", "batch", "mean")
 # Names of the functions in `stages.rewards`.
 REWARD_FUNCS = (
     "correctness_reward",
@@ -66,6 +64,22 @@ def keeps_old_logps(settings: Any, num_steps: int) -> bool:
     uses = num_steps * settings.num_iterations
     is_corrected = settings.use_vllm and settings.vllm_importance_sampling_correction
     return is_corrected or settings.gradient_accumulation_steps % uses != 0
+
+
+def completion_room(settings: Any, positions: int | None, prompt: int) -> int | None:
+    """Tokens of the longest completion, 1 or more; None where no limit is known.
+
+    Without a `max_completion_length` a completion may fill the context behind the prompt.
+
+    Args:
+        settings: the recipe's keys, of TRL's `GRPOConfig`.
+        positions: tokens of the model's context, None where its config.json does not say.
+        prompt: tokens of the longest prompt.
+    """
+    if settings.max_completion_length is not None:
+        return settings.max_completion_length
+    context = settings.vllm_max_model_length or positions
+    return max(1, context - prompt) if context else None
 
 
 _ROUNDING = "round bfloat16 weights up or down at random, so that small updates are not lost"

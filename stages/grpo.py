@@ -27,16 +27,14 @@ from pipeline.launched import in_launch
 from pipeline.own_code import is_own, own_files
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.settings import parse
-from stages.arguments import DEFAULTS, GRPO, GrpoArguments, keeps_old_logps
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments, completion_room, keeps_old_logps
 from stages.blame import blamed
-from stages.checks import check_grpo
-from stages.checks.evaluation import LEAST_PROBLEMS, key_of
-from stages.checks.logprobs import why_not_compared
-from stages.checks.positions import completion_room
-from stages.checks.vllm import engine_keys
+from stages.held_out import LEAST_PROBLEMS, key_of
+from stages.host import check_grpo, engine_keys
 from stages.launch import launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 from stages.trainer.guards import GuardSettings
+from stages.trainer.logprobs import why_not_compared
 
 Rows = list[dict[str, Any]]
 

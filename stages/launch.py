@@ -1,6 +1,7 @@
 """Refuse a launch that would silently become another one (docs/scale.md).
 
 parse(..., launched(check_sft))    before torch is imported: recipe, environment, launcher
+as_launched(check, asked, 8)       the same before anything is started
 check_started(is_cpu)              torch is there: as many processes as were launched
 
 python -m stages.launch ...        `accelerate launch`, without a traceback of its own
@@ -20,10 +21,12 @@ from pipeline import consent, strict_yaml
 from pipeline.console import is_main_process, notice, quiet_launcher
 from pipeline.errors import UserError, killed, run_cli
 from pipeline.memory import num_oom_kills
-from pipeline.settings import Settings
+from pipeline.settings import Settings, read_yaml
+from pipeline.stages import RECIPES
 from stages import restarts
 
 CONFIGS = "configs/accelerate"
+ACCELERATE = RECIPES / "accelerate"
 FSDP = "FSDP"
 DATA_PARALLEL = "data parallel"  # one process too
 # Set by srun and by Open MPI's, MPICH's and Intel's mpirun, which set no WORLD_SIZE. SLURM_NTASKS
@@ -101,6 +104,51 @@ def launched(check: Callable[[Settings], Settings | None]) -> Callable[[Settings
             changes = ", ".join(f"{key}: {value}" for key, value in changed.items())
             notice(f"{changes} on {processes} GPUs, so that a step keeps its rows")
         return settings
+
+    return check_both
+
+
+def read_launch(name: str | None, processes: int) -> dict[str, Any]:
+    """Read the keys of a file of configs/accelerate; none for one process without a file."""
+    if name is None and processes == 1:
+        return {}
+    path = ACCELERATE / f"{name or 'ddp'}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in ACCELERATE.glob("*.yaml")))
+        fault = f"{name!r} is not a file of configs/accelerate"
+        raise UserError(f"accelerate: {fault}; choose one of {known}")
+    return read_yaml(str(path)) | {"config_file": path.name}
+
+
+def launch_environment(asked: Mapping[str, Any], processes: int) -> dict[str, str]:
+    """What `accelerate launch` with these keys sets for the processes that it starts."""
+    kind = asked.get("distributed_type")
+    kind = str(getattr(kind, "value", kind))  # a text of the file, or accelerate's enum
+    env = {"WORLD_SIZE": "1" if kind == "NO" else str(processes), "LOCAL_RANK": "0"}
+    if kind in ("FSDP", "DEEPSPEED"):
+        env[f"ACCELERATE_USE_{kind}"] = "true"
+    env |= {key.upper(): str(value) for key, value in asked.get("fsdp_config", {}).items()}
+    for key, value in asked.get("deepspeed_config", {}).items():
+        env[f"ACCELERATE_DEEPSPEED_{key.upper()}"] = str(value)
+    return env
+
+
+def as_launched(
+    check: Callable[[Settings, int, str], Settings], asked: Mapping[str, Any], processes: int
+) -> Callable[[Settings], Settings]:
+    """The check of a stage, as each of its `processes` makes it, before anything is started.
+
+    Args:
+        check: of the stage's keys; it takes the number of processes and the engine, too.
+        asked: the keys of the launch file, of `read_launch` or `asked_of_launcher`.
+        processes: of all hosts together.
+    """
+    env = launch_environment(asked, processes)
+
+    def check_both(settings: Settings) -> Settings:
+        settings = keep_batch(settings, processes)
+        check_launch(settings, env, {**asked, "num_processes": processes})
+        return check(settings, int(env["WORLD_SIZE"]), asked_engine(env))
 
     return check_both
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from stages.checks.packing import rows_see_each_other
+from pipeline.errors import UserError
 from stages.trainer.rows_apart import all_agree, keeps_rows_apart
 from stages.trial import own_model
 
@@ -23,7 +23,11 @@ def check_rows_apart(trainer: Any) -> None:
         return
     probed = model if is_exact(model) else as_trained(trainer, model)
     if not all_agree(keeps_rows_apart, probed):
-        raise rows_see_each_other(f"layers, of model_type {model.config.model_type}, do")
+        raise UserError(
+            f"packing: the model's layers, of model_type {model.config.model_type}, do not keep "
+            "packed rows apart, so they would see each other; set packing: false, without "
+            "padding_free"
+        )
 
 
 def is_exact(model: Any) -> bool:

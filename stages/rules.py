@@ -2,17 +2,29 @@
 
 pointless   keys that somebody reads, a constructor as a rule, and that do nothing without
             another key; a rehearsal finds those that nobody reads
-faults      values that spoil a run in silence
+faults      values that spoil a run in silence, or that a rehearsal on a CPU cannot try
+check_rules refuses both; the error has them all
 """
 
+import math
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pipeline.console import one_line
 from pipeline.errors import UserError
+from pipeline.own_code import check_own, is_own, load_own
 from pipeline.settings import UNSET, Settings
-from stages.arguments import MODES
-from stages.trainer.guards import GUARDS, RULES
+from stages.arguments import MODES, keeps_old_logps, steps_per_generation
+from stages.launch import DATA_PARALLEL, asked_engine
+from stages.run_folder import lost_states
+from stages.trainer.guards import GUARDS, RECENT, RULES
+from stages.trainer.logprobs import why_not_compared
+
+TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab")
+FLASH = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
+NEED_GPU = ("fp16", "tf32", "activation_offloading", "load_in_4bit", "load_in_8bit")
 
 # The curricula that read a key.
 READ_BY = {
@@ -46,6 +58,7 @@ OF_LORA = """lora_r lora_alpha lora_dropout lora_target_modules lora_target_para
     lora_modules_to_save use_rslora use_dora load_in_4bit load_in_8bit"""
 # A rehearsal on a CPU leaves vLLM out, and peft takes any task with a model of its own.
 CHOICES = {
+    "vllm_mode": ("colocate", "server"),
     "vllm_model_impl": ("auto", "vllm", "transformers", "terratorch"),
     "vllm_importance_sampling_mode": (
         *("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
@@ -96,7 +109,9 @@ def pointless(stage: str, settings: Settings) -> dict[str, str]:
 
     A value that says off as the default does asks for nothing.
     """
-    rules = [*of_both(settings), *(of_grpo(settings) if stage == "grpo" else ())]
+    rules = [*pointless_of_both(settings)]
+    if stage == "grpo":
+        rules += pointless_of_grpo(settings)
     return {
         key: needed
         for keys, acts, needed in rules
@@ -106,24 +121,385 @@ def pointless(stage: str, settings: Settings) -> dict[str, str]:
     }
 
 
-def faults(stage: str, settings: Settings) -> Iterator[str]:
-    """Each silent mistake of the keys of SFT and GRPO, as `key: what is wrong; remedy`."""
-    least = (settings.lr_scheduler_kwargs or {}).get("min_lr")
-    if isinstance(least, int | float) and least >= settings.learning_rate:
-        yield (
-            f"lr_scheduler_kwargs: min_lr: {least} is not below learning_rate, "
-            f"{settings.learning_rate}; lower it"
-        )
+class Mistakes(UserError):
+    """All that `check_rules` refuses; as an error it is the first of them."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__(lines[0])
+        self.lines = lines
+
+
+def check_sft_keys(
+    settings: Settings, processes: int | None = None, engine: str | None = None
+) -> Settings:
+    """The checks of an SFT run that need no input file."""
+    return check_rules("sft", settings, processes, engine)
+
+
+def check_grpo_keys(
+    settings: Settings, processes: int | None = None, engine: str | None = None
+) -> Settings:
+    """The checks of a GRPO run that need no input file."""
+    return check_rules("grpo", settings, processes, engine)
+
+
+def check_rules(
+    stage: str, settings: Settings, processes: int | None = None, engine: str | None = None
+) -> Settings:
+    """Refuse keys that do nothing, and values that spoil a run.
+
+    Args:
+        processes: of the launch, None for those of this process's environment; with 0 what
+            depends on their number is left out.
+        engine: of the launch, as `asked_engine` names it.
+
+    Returns:
+        The settings without pointless keys that an override left over. If overlay or command line
+        give other keys, a file's own key is left out, with a line that `run_check` writes.
+
+    Raises:
+        Mistakes: with a line for each.
+    """
+    if processes is None:
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+    check_own_code(settings)
+    lines, left_out, found = [], [], pointless(stage, settings)
+    for key, needed in found.items():
+        line = f"{key}: {settings[key]!r} would have no effect: {needed}"
+        if settings.is_overruled(key):
+            left_out.append(f"{one_line(line)}; it is left out")
+        else:
+            lines.append(f"{line}; set that, or remove the key")
+    if found:
+        settings = settings.replaced(**dict.fromkeys(found, UNSET))
+        settings.left_out = left_out
+    lines += faults(stage, settings, processes, engine or asked_engine())
+    if lines:
+        raise Mistakes(lines)
+    return settings
+
+
+def check_own_code(settings: Settings) -> None:
+    """Refuse code of the user's own that nobody allowed, or that does not fit."""
+    if settings.get("reward_funcs"):
+        check_own(settings, "reward_funcs")
+    if ":" in (settings.get("curriculum") or ""):
+        from stages.trainer.curriculum import Curriculum  # late: numpy costs every other run time
+
+        check_own(settings, "curriculum", Curriculum)
+
+
+def faults(
+    stage: str, settings: Settings, processes: int = 1, engine: str = DATA_PARALLEL
+) -> Iterator[str]:
+    """Each silent mistake of the keys of SFT and GRPO, as `key: what is wrong; remedy`.
+
+    Args:
+        processes, engine: of the launch, as `check_rules` takes them.
+    """
     for key, known in CHOICES.items():
         value = settings.get(key)
         if value is not None and value not in known:
             yield f"{key}: must be one of {', '.join(known)} (got {value!r})"
-    if settings.get("load_best_model_at_end"):
-        yield "load_best_model_at_end: <output_dir> is the model of the last step; remove it"
-    yield from of_mappings(settings)
     for key in NOT_RENDERED[stage]:
         if settings.get(key):
             yield f"{key}: the checkpoint's own tokenizer and template render rows; remove it"
+    yield from of_saves(settings)
+    yield from of_device(settings)
+    yield from of_optimizer(settings, engine)
+    yield from of_mappings(settings)
+    if stage == "sft":
+        yield from of_sft(settings)
+        return
+    yield from of_loss(settings)
+    yield from of_rewards(settings)
+    yield from of_evaluation(settings)
+    if settings.use_vllm:
+        yield from of_vllm(settings)
+    if processes:
+        yield from of_processes(settings, processes)
+
+
+def of_saves(s: Settings) -> Iterator[str]:
+    """Uploads, trackers that the stages do not know, and saves that nothing can resume from."""
+    if s.get("push_to_hub"):
+        yield (
+            "push_to_hub: true would upload logs, arguments and every save; remove it, and upload "
+            "the final model by `make push REPO=owner/name`"
+        )
+    if s.get("log_completions_hub_repo"):
+        yield (
+            "log_completions_hub_repo: would upload completions every two minutes; remove it, "
+            "log_completions: true keeps them in the run's folder"
+        )
+    names = s.report_to if isinstance(s.report_to, list) else [s.report_to]
+    if names != ["none"] and not {*names} <= {*TRACKERS}:
+        yield f"report_to: must be none, or of {', '.join(TRACKERS)} (got {s.report_to!r})"
+    if s.get("load_best_model_at_end"):
+        yield "load_best_model_at_end: <output_dir> is the model of the last step; remove it"
+    if s.save_strategy == "best":
+        yield "save_strategy: best leaves nothing to resume from; use steps"
+    checkpoint, key = s.resume_from_checkpoint, "resume_from_checkpoint"
+    if not checkpoint:
+        return
+    if not isinstance(checkpoint, str) or checkpoint.lower() == "true":
+        yield f"{key}: a killed run resumes by itself; remove it, or name a folder"
+    elif not Path(checkpoint, "trainer_state.json").is_file():
+        yield f"{key}: {checkpoint} is no checkpoint; name a folder checkpoint-<n>"
+    elif fault := lost_states(Path(checkpoint), key):
+        yield fault
+
+
+def of_device(s: Settings) -> Iterator[str]:
+    """On a CPU what only a GPU can do, where it fails late or does nothing.
+
+    Also attention that only generates: without its cache it has no mask.
+    """
+    attention = s.attn_implementation or ""
+    if attention.startswith("paged|"):
+        inner = attention.removeprefix("paged|")
+        yield f"attn_implementation: {attention} cannot train; use {inner}"
+    if not s.use_cpu:
+        return
+    for key in NEED_GPU:
+        if s.get(key):
+            yield (
+                f"{key}: {s[key]} needs a GPU, and use_cpu is true; remove {key}, or set it to "
+                "false"
+            )
+    cache = s.get("cache_implementation")
+    if "offloaded" in str(cache):
+        yield f"cache_implementation: {cache} needs a GPU, and use_cpu is true; use dynamic"
+    if attention in FLASH:
+        yield f"attn_implementation: {attention} needs a GPU, and use_cpu is true; use sdpa"
+
+
+def of_optimizer(s: Settings, engine: str) -> Iterator[str]:
+    """A schedule that never falls, and `stochastic_rounding` where it cannot work."""
+    least = (s.lr_scheduler_kwargs or {}).get("min_lr")
+    if isinstance(least, int | float) and least >= s.learning_rate:
+        yield (
+            f"lr_scheduler_kwargs: min_lr: {least} is not below learning_rate, {s.learning_rate}; "
+            "lower it"
+        )
+    if not s.stochastic_rounding:
+        return
+    key = "stochastic_rounding"
+    if engine != DATA_PARALLEL:
+        name = engine.partition(" ")[0].lower()
+        why = f"{name} updates float32 weights; set dtype to float32"
+        yield f"{key}: true would have no effect: {why}"
+    for other in ("optim", "optim_args"):
+        if s.get(other):
+            yield f"{key}: true sets {other} itself; remove {other}: {s.get(other)}"
+
+
+def of_sft(s: Settings) -> Iterator[str]:
+    """Rows that are cut, or that see each other."""
+    if s.eval_packing and not s.packing:
+        yield (
+            "eval_packing: true without packing: the held-out rows would see each other; remove it"
+        )
+    if s.packing and s.packing_strategy == "wrapped":
+        yield (
+            "packing_strategy: wrapped cuts rows wherever a packed row is full, and they see each "
+            "other; use bfd"
+        )
+
+
+def of_loss(s: Settings) -> Iterator[str]:
+    """Keys that together make another loss than `loss_type` names; TRL at most warns."""
+    loss, level, cap = s.loss_type, s.importance_sampling_level, s.epsilon_high
+    fitting = {"luspo": "sequence", "grpo": level, "sapo": level}.get(loss, "token")
+    if level != fitting:
+        yield (
+            f"importance_sampling_level: {level} does not go with loss_type: {loss}; use "
+            f"{fitting}, or loss_type: grpo for GSPO"
+        )
+    if loss == "cispo" and (cap or 0) < 1:
+        yield f"epsilon_high: loss_type: cispo caps ratios there; use 1 or more (got {cap})"
+    least, most = s.entropy_coef_min, s.entropy_coef_max
+    if s.use_adaptive_entropy and least > most:
+        yield f"entropy_coef_min: {least} is above entropy_coef_max, {most}; lower it"
+    if s.scale_rewards == "mean":
+        weights = s.reward_weights or [1.0] * len(s.reward_funcs)
+        for name, weight in zip(s.reward_funcs, weights, strict=False):
+            if (lowest := least_reward(name, weight, s)) < 0:
+                yield (
+                    "scale_rewards: mean divides by the mean reward of a group, so none may be "
+                    f"negative; {name} can be {lowest:g}: take it out of reward_funcs, or use group"
+                )
+    is_summed_later = s.multi_objective_aggregation == "normalize_then_sum"
+    if is_summed_later and s.scale_rewards not in ("group", True):
+        yield (
+            "multi_objective_aggregation: normalize_then_sum would have no effect with "
+            f"scale_rewards: {s.scale_rewards}; remove one of them"
+        )
+
+
+def least_reward(name: str, weight: float, s: Settings) -> float:
+    """The least that a reward function can add to the sum; 0 for one of the user's own."""
+    cosine = [
+        getattr(s, f"cosine_{end}_value_{kind}")
+        for end in ("min", "max")
+        for kind in ("wrong", "correct")
+    ]
+    low, high = {
+        "rlinf_reward": (-5.0, 5.0),
+        "cosine_scaled_reward": (min(cosine), max(cosine)),
+        "soft_length_penalty": (-s.length_penalty_max, 0.0),
+        "repetition_penalty": (-s.repetition_max_penalty, 0.0),
+        "overlong": (-1.0, 0.0),
+    }.get(name, (0.0, 1.0))
+    return min(weight * low, weight * high)
+
+
+def of_rewards(s: Settings) -> Iterator[str]:
+    """Weights that do not fit, a function that is listed twice, rewards without their limits."""
+    weights, funcs = s.reward_weights, s.reward_funcs
+    # One of the user's own may be there under two names.
+    functions = [load_own(name, "reward_funcs") if is_own(name) else name for name in funcs]
+    for number, function in enumerate(functions):
+        if function in functions[:number]:
+            yield (
+                f"reward_funcs: {funcs[number]} is listed twice; list it once, with the sum of its "
+                "reward_weights"
+            )
+    if weights is not None and len(weights) != len(funcs):
+        yield (
+            f"reward_weights: {weights} has {len(weights)} entries, reward_funcs has "
+            f"{len(funcs)}; give one weight per function"
+        )
+    if weights is not None and not any(weights):
+        yield (
+            f"reward_weights: {weights}: every reward would be 0, and nothing would be learned; "
+            "give one of them a weight"
+        )
+    limit, cache = s.max_completion_length, s.overlong_cache
+    if "cosine_scaled_reward" in funcs and limit is None and s.cosine_max_len is None:
+        yield (
+            "cosine_max_len: missing; the reward cosine_scaled_reward needs it, or a "
+            "max_completion_length, in tokens"
+        )
+    if "overlong" not in funcs:
+        return
+    for key, value in (("max_completion_length", limit), ("overlong_cache", cache)):
+        if value is None:
+            yield f"{key}: missing; the reward overlong needs it, in tokens"
+    if limit is not None and cache is not None and not 1 <= cache <= limit:
+        yield (
+            f"overlong_cache: must be within 1..{limit}, the max_completion_length (got {cache})"
+        )
+
+
+def of_evaluation(s: Settings) -> Iterator[str]:
+    """An evaluation of GRPO that would leave problems out, or come at other steps."""
+    if s.eval_strategy == "no":
+        return
+    if s.eval_strategy != "steps":
+        yield f"eval_strategy: must be steps, with eval_steps (got {s.eval_strategy!r})"
+        return
+    if s.eval_steps is None:
+        yield "eval_steps: missing; set the optimizer steps between two evaluations"
+    elif s.eval_steps % 1:
+        yield f"eval_steps: {s.eval_steps} must be a whole number of optimizer steps"
+    if s.dataloader_drop_last:
+        yield "dataloader_drop_last: true would leave out validation problems; remove it"
+
+
+def of_vllm(s: Settings) -> Iterator[str]:
+    """Numbers that vLLM would silently cut, and corrections that would erase the loss."""
+    mode, why = s.vllm_importance_sampling_mode or "", why_not_compared(s)
+    if s.vllm_importance_sampling_correction and why and mode.startswith("sequence"):
+        yield (
+            f"vllm_importance_sampling_mode: {mode} multiplies the loss of a completion by the "
+            f"kept mass of all its tokens, nearly 0: {why}; set temperature: 1, where they are "
+            "before it, or vllm_importance_sampling_mode: token_truncate"
+        )
+    is_of_tokens = mode.startswith("token_")
+    if s.loss_type == "vespo" and s.vllm_importance_sampling_correction and not is_of_tokens:
+        yield (
+            f"vllm_importance_sampling_mode: {mode} does not go with loss_type: vespo; use "
+            "token_truncate or token_mask"
+        )
+    context = s.vllm_max_model_length
+    needed = (s.max_prompt_length or 1) + (s.max_completion_length or 1)
+    if s.vllm_mode == "colocate" and context is not None and context < needed:
+        yield (
+            f"vllm_max_model_length: {context} is less than max_prompt_length + "
+            f"max_completion_length = {needed}, and would cut completions; raise it"
+        )
+
+
+def of_processes(s: Settings, processes: int) -> Iterator[str]:
+    """Numbers of GRPO that do not fit the processes of its launch."""
+    steps = steps_per_generation(s, processes)
+    if not steps or not s.num_generations:  # TRL refuses these
+        return
+    local = s.per_device_train_batch_size * steps
+    if local % s.num_generations:
+        yield partial_groups(s, processes, steps, local)
+    yield from of_rollback(s, processes)
+    if not s.use_vllm:
+        return
+    parallel = s.vllm_tensor_parallel_size
+    if s.vllm_mode == "colocate" and (parallel < 1 or processes % parallel):
+        yield (
+            f"vllm_tensor_parallel_size: {parallel} does not divide {processes} processes; use 1"
+        )
+    if s.guard_alignment != "off" and not keeps_old_logps(s, steps):
+        yield (
+            "vllm_importance_sampling_correction: false leaves guard_alignment without log-probs "
+            "to compare; remove the key, or set guard_alignment: off"
+        )
+
+
+def partial_groups(s: Settings, processes: int, steps: int, local: int) -> str:
+    """The fault of a process whose `local` completions are no whole groups; with numbers that fit.
+
+    TRL looks at all processes together.
+    """
+    group, per_device = s.num_generations, s.per_device_train_batch_size
+    key, now, unit = "per_device_train_batch_size", per_device, group // math.gcd(group, steps)
+    if s.generation_batch_size:
+        key, now = "generation_batch_size", s.generation_batch_size
+        unit = processes * math.lcm(per_device, group)
+    below = now // unit * unit
+    fitting = " or ".join(str(number) for number in (below, below + unit) if number)
+    remedy = f"use {key} {fitting}"
+    groups = [n for n in range(2, local + 1) if local % n == 0]
+    if groups:
+        remedy += f", or num_generations {min(groups, key=lambda n: abs(n - group))}"
+    return (
+        f"num_generations: {group} does not divide the {local} completions of one process "
+        f"(per_device_train_batch_size {per_device} x {steps} steps per generation); {remedy}"
+    )
+
+
+def of_rollback(s: Settings, processes: int) -> Iterator[str]:
+    """Checkpoints that a guard would roll back to, and that are deleted or never written."""
+    names = [f"guard_{name}" for name in GUARDS if getattr(s, f"guard_{name}") == "rollback"]
+    if not names:
+        return
+    if s.save_strategy != "steps":
+        yield f"{names[0]}: rollback needs checkpoints; set save_strategy to steps"
+        return
+    if s.save_only_model:
+        yield f"{names[0]}: rollback needs save_only_model: false"
+    steps, limit = s.save_steps, s.save_total_limit
+    if steps < 1:
+        yield f"save_steps: must be at least 1 with a rollback (got {steps:g})"
+        return
+    # Optimizer steps that a guard, which sees one rollout a generation, may distrust.
+    uses = steps_per_generation(s, processes) * s.num_iterations
+    generation = max(1, math.ceil(uses / s.gradient_accumulation_steps))
+    distrusted = (RECENT + s.guard_patience) * generation + 1
+    needed = math.ceil(distrusted / steps) + 1
+    if limit is not None and 0 < limit < needed:  # Hugging Face keeps all with 0
+        yield (
+            f"save_total_limit: {limit} with save_steps {steps:g} may leave {names[0]} no "
+            f"checkpoint older than {distrusted} steps to roll back to; use {needed} or more"
+        )
 
 
 def of_mappings(settings: Settings) -> Iterator[str]:
@@ -140,28 +516,8 @@ def of_mappings(settings: Settings) -> Iterator[str]:
                 yield f"{key}: {name}: {REFUSED[name]}; remove it"
 
 
-def check_rules(stage: str, settings: Settings) -> Settings:
-    """Refuse all of this; returns the settings without pointless keys that an override left over.
-
-    If overlay or command line give other keys, a file's own key is left out, with a line that
-    `run_check` writes.
-    """
-    found, lines = pointless(stage, settings), []
-    for key, needed in found.items():
-        line = f"{key}: {settings[key]!r} would have no effect: {needed}"
-        if not settings.is_overruled(key):
-            raise UserError(f"{line}; set that, or remove the key")
-        lines.append(f"{one_line(line)}; it is left out")
-    if found:
-        settings = settings.replaced(**dict.fromkeys(found, UNSET))
-        settings.left_out = lines
-    for fault in faults(stage, settings):
-        raise UserError(fault)
-    return settings
-
-
-def of_both(s: Settings) -> Iterator[Rule]:
-    """Rules of SFT and GRPO."""
+def pointless_of_both(s: Settings) -> Iterator[Rule]:
+    """Rules of `pointless` for SFT and GRPO."""
     yield OF_LORA, s.use_peft, "it needs use_peft: true"
     yield "packing_strategy", s.get("packing"), "it needs packing: true"
     yield "padding_free", not s.get("packing"), "packed rows have no padding"
@@ -183,8 +539,8 @@ def of_both(s: Settings) -> Iterator[Rule]:
     yield "stochastic_rounding", rounds, "it rounds bfloat16 weights, without LoRA"
 
 
-def of_grpo(s: Settings) -> Iterator[Rule]:
-    """Rules of GRPO alone."""
+def pointless_of_grpo(s: Settings) -> Iterator[Rule]:
+    """Rules of `pointless` for GRPO alone."""
     if s.curriculum in MODES or ":" in s.curriculum:
         for key, modes in READ_BY.items():
             yield key, s.curriculum in modes, f"it needs curriculum: {' or '.join(modes)}"

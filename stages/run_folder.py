@@ -124,7 +124,8 @@ def resumable(old: Path, run: Mapping[str, Any], may_skip: bool) -> Path | None:
     checkpoint = last_checkpoint(old, is_whole=lambda path: is_whole(path, run))
     if checkpoint is None or (may_skip and missing_state(checkpoint)):
         return None
-    check_states(checkpoint, str(old))
+    if fault := lost_states(checkpoint, str(old)):
+        raise UserError(fault)
     seal_state(checkpoint)
     return checkpoint
 
@@ -400,18 +401,18 @@ def missing_state(checkpoint: Path) -> str:
     return "" if (checkpoint / "scheduler.pt").is_file() else "scheduler.pt"
 
 
-def check_states(checkpoint: Path, where: str) -> None:
-    """Refuse to resume from weights alone; they stay where they are.
+def lost_states(checkpoint: Path, where: str) -> str:
+    """Why a checkpoint cannot be resumed from, as an error's line; empty where it has all states.
 
     Args:
         where: the key or folder that led to the checkpoint, for the message.
     """
     missing = missing_state(checkpoint)
     if not missing:
-        return
+        return ""
     is_asked = read_run(checkpoint.parent).get("config", {}).get("save_only_model")
     why = "save_only_model: true" if is_asked else f"it has no {missing}"
-    raise UserError(
+    return (
         f"{where}: {checkpoint} cannot be resumed from: {why}; FORCE=1 trains from scratch and "
         f"keeps it, model_name_or_path: {checkpoint} begins with its weights"
     )
@@ -450,7 +451,8 @@ def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
     fault = damage(checkpoint)
     if fault:
         raise UserError(f"resume_from_checkpoint: {checkpoint}: {fault}; take an earlier one")
-    check_states(checkpoint, "resume_from_checkpoint")
+    if fault := lost_states(checkpoint, "resume_from_checkpoint"):
+        raise UserError(fault)
     if not old:
         return
     made = f"{checkpoint}: was made with"

@@ -18,7 +18,7 @@ from pipeline.errors import run_cli
 from pipeline.launched import in_launch
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, SFT, SftArguments
-from stages.checks import check_sft
+from stages.host import check_sft
 from stages.launch import check_started, launched
 
 

@@ -40,11 +40,10 @@ from pipeline.side_by_side import Runner
 from pipeline.stages import STAGES, load_keys
 from stages import published_sweeps, sweep_data, sweep_page
 from stages.arguments import DEFAULTS
-from stages.checks import check_grpo, check_grpo_keys, check_sft, check_sft_keys
-from stages.launch import asked_of_launcher
-from stages.planned_launch import as_launched
+from stages.host import check_grpo, check_sft
+from stages.launch import as_launched, asked_of_launcher
 from stages.removal import checkpoints
-from stages.rules import READ_BY
+from stages.rules import READ_BY, check_grpo_keys, check_sft_keys
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
 SFT_KEY = "sft."  # before a key of sft.yaml

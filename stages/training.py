@@ -36,10 +36,10 @@ from pipeline.errors import UserError, check_space
 from pipeline.memory import memory_fault
 from stages import adapters, removal, run_folder, trial
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
-from stages.checks.common import TRACKERS
-from stages.checks.precision import TOO_SMALL
 from stages.launch import FSDP, asked_engine, check_started
 from stages.out_of_memory import out_of_memory
+from stages.precision import TOO_SMALL
+from stages.rules import TRACKERS
 
 # Changing these keys does not start a new run.
 NOT_COMPARED = (

@@ -8,6 +8,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,12 @@ def load_recipe(args: Any, folder: str) -> Recipe:
     from transformers import GenerationConfig
 
     from stages.arguments import DEFAULTS, GrpoArguments, SftArguments
-    from stages.checks import check_grpo_values, check_sft_keys
+    from stages.rules import check_rules
 
     found: dict[str, tuple] = {}
-    for stage, own, kind, check in (
-        ("sft", SftArguments, "SFTConfig", check_sft_keys),
-        ("grpo", GrpoArguments, "GRPOConfig", check_grpo_values),
+    for stage, own, kind in (
+        ("sft", SftArguments, "SFTConfig"),
+        ("grpo", GrpoArguments, "GRPOConfig"),
     ):
         path = Path(args.recipe, f"{stage}.yaml")
         if path.is_file():
@@ -88,7 +89,8 @@ def load_recipe(args: Any, folder: str) -> Recipe:
                     if given := getattr(args, key):
                         argv += [f"--{key}", *map(str, given)]
             kinds = (kind, "ModelConfig")
-            found[stage] = parse(__doc__, own, kinds, on_cpu(check), argv, DEFAULTS)
+            check = on_cpu(partial(check_rules, stage, processes=0))
+            found[stage] = parse(__doc__, own, kinds, check, argv, DEFAULTS)
     if not found:
         raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")
     _, config, model = next(iter(found.values()))

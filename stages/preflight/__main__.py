@@ -23,8 +23,7 @@ from data_prep.build.recipe import TRAINING
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import own_keys, parse
-from stages.launch import asked_engine
-from stages.planned_launch import launch_environment
+from stages.launch import asked_engine, launch_environment
 from stages.preflight import batches, capacity, inputs, lengths, tokenizer
 from stages.preflight.inputs import (
     ERROR,

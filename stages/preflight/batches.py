@@ -5,10 +5,10 @@ from pathlib import Path
 
 from pipeline.settings import Settings
 from stages.arguments import steps_per_epoch, steps_per_generation
-from stages.checks.logprobs import why_not_compared
-from stages.checks.precision import TOO_SMALL, trained_dtype
+from stages.precision import TOO_SMALL, trained_dtype
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 from stages.resuming import why_not_resumed
+from stages.trainer.logprobs import why_not_compared
 
 # Share of bf16 weights N(0, 0.02) that AdamW's first step changes, by learning rate (measured,
 # docs/precision.md); below the first nothing useful is learned, below the second much is lost.

@@ -10,10 +10,10 @@ from typing import Any
 from pipeline.errors import UserError, nearest, size
 from pipeline.memory import total_memory
 from pipeline.settings import Settings
-from stages.checks.positions import completion_room
-from stages.checks.precision import trained_dtype
-from stages.checks.vllm import has_gpu
+from stages.arguments import completion_room
+from stages.host import has_gpu
 from stages.launch import mixed_precision
+from stages.precision import trained_dtype
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
 from stages.run_folder import checkpoint_bytes, state_bytes

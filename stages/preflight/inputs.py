@@ -25,14 +25,13 @@ from pipeline.settings import (
 )
 from pipeline.stages import STAGES, config_name, load_keys
 from pipeline.values import redact
+from stages import host
 from stages.arguments import DEFAULTS
-from stages.checks import vllm
-from stages.checks.common import check_packages
-from stages.checks.evaluation import check_held_out, check_sft_held_out
-from stages.checks.positions import check_positions
-from stages.checks.precision import sampler_dtype
 from stages.distill import DistillArguments
-from stages.planned_launch import as_launched, read_launch
+from stages.held_out import check_held_out, check_sft_held_out
+from stages.host import check_packages, check_positions
+from stages.launch import as_launched, read_launch
+from stages.precision import sampler_dtype
 from stages.sweep_data import Variants
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
@@ -287,9 +286,9 @@ def check_server(recipe: Recipe) -> Iterator[Finding]:
     wanted, said = sampler_dtype(values, values.dtype)
     if not wanted:
         return
-    key, url = vllm.address(values)
+    key, url = host.address(values)
     try:
-        differs = vllm.other_dtype(values, vllm.read_server(url, seconds=3))
+        differs = host.other_dtype(values, host.read_server(url, seconds=3))
     except (OSError, ValueError):  # it may start later; then vLLM itself takes bfloat16
         level = WARNING if wanted == "float16" else UNCHECKED
         text = f"{key}: no server at {url} says what it samples in; with {said} the trainer"

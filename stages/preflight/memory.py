@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.errors import UserError
-from stages.checks.precision import trained_dtype
+from stages.precision import trained_dtype
 
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 FAMILIES = ("qwen2", "llama", "mistral", "qwen3")

@@ -42,10 +42,16 @@ from pipeline.settings import (
 from pipeline.stages import CHECKED_AHEAD, load_keys, order
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
-from stages.checks.common import check_packages
 from stages.distill import DistillArguments, check_servers
-from stages.launch import DATA_PARALLEL, asked_engine, is_installed
-from stages.planned_launch import as_launched, launch_environment, read_launch
+from stages.host import check_packages
+from stages.launch import (
+    DATA_PARALLEL,
+    as_launched,
+    asked_engine,
+    is_installed,
+    launch_environment,
+    read_launch,
+)
 from stages.preflight.attempts import Found, Rehearsal, inspect
 from stages.preflight.capacity import LIMITS, build_step, check_host, has_limits
 from stages.preflight.inputs import ERROR, load_shape, stage_flags

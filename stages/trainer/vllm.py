@@ -155,7 +155,7 @@ def frozen_kept(model: Any, copies: dict[str, torch.Tensor]) -> Iterator[None]:
 def use_vllm(seconds: float, asked: dict[str, str]) -> None:
     """Let GRPO trainers built from now on have a watched vLLM; one call may take `seconds`.
 
-    `asked`: of a colocated engine, as `stages.checks.vllm.engine_keys` has it.
+    `asked`: of a colocated engine, as `stages.host.engine_keys` has it.
     """
     Watched.seconds, Watched.asked = seconds, asked
     grpo_trainer.VLLMGeneration = Watched

@@ -81,8 +81,8 @@ def check_ahead(words: tuple[str, ...]) -> None:
         patch.setattr(rehearsal, "check_packages", lambda settings: None)
         patch.setattr(rehearsal, "check_servers", lambda values: None)
         # A reader's own modules, which a page shows.
-        for name in ("rewards.check_own", "rewards.load_own"):
-            patch.setattr(f"stages.checks.{name}", lambda name, *_: name)
+        for name in ("check_own", "load_own"):
+            patch.setattr(f"stages.rules.{name}", lambda name, *_: name)
         rehearsal.main()
 
 

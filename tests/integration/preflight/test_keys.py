@@ -13,11 +13,11 @@ import pytest
 
 from pipeline.settings import build
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
-from stages.checks import check_grpo_keys, check_sft_keys
 from stages.preflight import narrow
 from stages.preflight.attempts import Rehearsal, inspect
 from stages.preflight.inputs import load_shape
 from stages.preflight.rehearsal import on_one_cpu
+from stages.rules import check_grpo_keys, check_sft_keys
 from tests.settings import settings_of
 
 pytestmark = pytest.mark.integration

@@ -187,7 +187,6 @@ MISTAKES = {
     "error grpo.yaml: 'learning_rte'": keys("grpo", learning_rte=1e-4),
     "error gpro.yaml: read by no stage": keys("gpro", seed=0),
     "error grpo.yaml: 6 does not divide the 8 completions": keys("grpo", num_generations=6),
-    "error grpo.yaml: 32 is not a multiple of": launched(3, generation_batch_size=32),
     "error grpo.yaml: learning_rate 5e-07": keys("grpo", dtype="bfloat16", learning_rate=5e-7),
     "error grpo.yaml: would have no effect: deepspeed":
         launched(2, "zero2", dtype="bfloat16", stochastic_rounding=True),
@@ -269,7 +268,6 @@ MISTAKES = {
              vllm_server_host="127.0.0.1", vllm_server_port=9, vllm_enable_sleep_mode=None,
              vllm_gpu_memory_utilization=None, vllm_max_model_length=None),
     "error sft.yaml: wrapped cuts rows": keys("sft", packing=True, packing_strategy="wrapped"),
-    "error sft.yaml: eval_file": keys("sft", eval_strategy="steps"),
     "error sft.yaml: sft_train.jsonl:1":
         keys("sft", eval_strategy="steps", eval_file="{run}/data/sft_train.jsonl"),
     "warning sft.yaml: liger-kernel": keys("sft", use_liger_kernel=True),

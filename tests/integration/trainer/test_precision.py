@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from pipeline.errors import UserError
 from stages.arguments import SFT, SftArguments
-from stages.checks.common import check_rounding
+from stages.rules import check_sft_keys
 from stages.trainer.update import RoundingNumbers
 from tests.integration.fork_server import DIED
 from tests.integration.trainer.recorders import tell
@@ -134,16 +133,10 @@ def test_two_processes_round_alike(fork_server, write_recipe):
 
 @pytest.mark.parametrize("engine", ["deepspeed", "fsdp"])
 def test_it_is_refused_under_an_engine_with_weights_of_its_own(monkeypatch, engine):
-    check_rounding(settings())
+    check_sft_keys(settings())
     monkeypatch.setenv(f"ACCELERATE_USE_{engine.upper()}", "true")
     with pytest.raises(UserError, match=f"{engine} updates float32 weights"):
-        check_rounding(settings())
-
-
-def test_it_is_refused_without_torchao(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchao", None)
-    with pytest.raises(UserError, match="pip install torchao"):
-        check_rounding(settings())
+        check_sft_keys(settings())
 
 
 def test_weights_that_turn_out_to_be_float32_are_refused():

@@ -23,9 +23,8 @@ from trl.trainer.utils import RepeatSampler
 
 from pipeline.errors import UserError
 from pipeline.settings import HF_SOURCES, hf_keys
-from stages.arguments import GRPO, SCALES, GrpoArguments
-from stages.checks.batch import check_batch
-from stages.rules import CLIP
+from stages.arguments import GRPO, GrpoArguments
+from stages.rules import CLIP, check_grpo_keys
 from stages.trainer.rollouts import advantages, sum_rewards
 from stages.trainer.trainer import MathGRPOTrainer
 from tests.settings import settings_of
@@ -72,8 +71,8 @@ def test_what_trl_asks_its_engine_for(run_stage, monkeypatch, keys, asked):
 
     monkeypatch.setattr(vllm_generation, "is_vllm_available", lambda: True)
     monkeypatch.setattr(vllm_generation, "LLM", build, raising=False)
-    for check in ("check_vllm", "check_device"):  # this host has no GPU
-        monkeypatch.setattr(f"stages.checks.{check}", lambda settings: None)
+    monkeypatch.setattr("stages.host.check_vllm", lambda settings: None)  # this host has no GPU
+    monkeypatch.setattr("stages.rules.of_device", lambda settings: ())
     with mock.patch.dict(os.environ), pytest.raises(Asked) as error:
         run_stage("grpo", use_vllm=True, vllm_mode="colocate", **keys)
     (given,) = error.value.args
@@ -300,9 +299,7 @@ def test_choices_are_those_trl_computes():
     names = {name for text in compared for name in re.findall(r"\w+", text)}
     assert names == {*CLIP, "cispo", "sapo", "vespo"}
     source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
-    assert "Must be one of 'batch', 'group', or 'none'" in source and {*SCALES} - {"mean"} == {
-        "batch", "group", "none",
-    }  # fmt: skip
+    assert "Must be one of 'batch', 'group', or 'none'" in source
 
 
 @pytest.mark.parametrize(
@@ -314,11 +311,10 @@ def test_choices_are_those_trl_computes():
         {"per_device_train_batch_size": 4, "generation_batch_size": 16},
         {"per_device_train_batch_size": 4},
         {"per_device_train_batch_size": 4, "generation_batch_size": 12},
-        {"per_device_train_batch_size": 8, "generation_batch_size": 20},
         {"num_generations": 1},
     ],
 )
-def test_on_one_process_check_batch_and_trl_agree(values, tmp_path):
+def test_on_one_process_whole_groups_are_those_of_trl(values, tmp_path):
     def refused(build):
         try:
             build()
@@ -326,7 +322,7 @@ def test_on_one_process_check_batch_and_trl_agree(values, tmp_path):
             return True
         return False
 
-    ours = refused(lambda: check_batch(settings_of(values, GrpoArguments, GRPO), 1))
+    ours = refused(lambda: check_grpo_keys(settings_of(values, GrpoArguments, GRPO)))
     assert ours == refused(
         lambda: GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **values)
     )

@@ -153,7 +153,7 @@ def test_the_engine_samples_in_the_trainers_16_bits(train, monkeypatch, keys, dt
         return engines[-1]
 
     monkeypatch.setattr(vllm_generation, "LLM", build)
-    monkeypatch.setattr("stages.checks.check_device", lambda settings: None)  # fp16 wants a GPU
+    monkeypatch.setattr("stages.rules.of_device", lambda settings: ())  # fp16 wants a GPU
     folder, _ = train(**keys)
     (engine,) = engines
     assert engine.llm_engine.model_config.dtype == dtype
@@ -346,7 +346,7 @@ def test_what_a_server_says_and_how_it_is_started():
     from trl.generation.vllm_client import VLLMClient
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-    from stages.checks.vllm import SERVE, server_flags
+    from stages.host import SERVE, server_flags
     from tests.unit.stages.helpers import grpo
 
     assert 'f"{self.base_url}/health"' in inspect.getsource(VLLMClient.check_server)

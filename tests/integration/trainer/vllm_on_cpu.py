@@ -61,5 +61,5 @@ class WatchedOnCpu(vllm.Watched, CpuGeneration):
 
 def install(monkeypatch):
     """Let GRPO stages of this process run vLLM on a CPU."""
-    monkeypatch.setattr("stages.checks.check_vllm", lambda settings: None)
+    monkeypatch.setattr("stages.host.check_vllm", lambda settings: None)
     monkeypatch.setattr(vllm, "Watched", WatchedOnCpu)

@@ -184,12 +184,12 @@ def with_client(backoff_max=0.05):
     """Set up a process that trains with a stand-in."""
     from trl.generation import vllm_client, vllm_generation
 
-    from stages import checks, rewards
+    from stages import host, rewards
     from tests.integration.trainer.recorders import grade_by_checksum
 
     os.environ["NO_PROXY"] = "127.0.0.1"
     torch.set_num_threads(1)
-    checks.check_vllm = checks.vllm.check_server
+    host.check_vllm = host.check_server
     for module in (vllm_client, vllm_generation):
         module.is_vllm_available = lambda *args, **kwargs: True
     vllm_client._HAS_RESET_PREFIX_CACHE_SUCCESS = True
@@ -263,8 +263,8 @@ def with_engine():
     """Set up a process that trains with a stand-in engine, on the path of GPUs."""
     from trl.generation import vllm_generation
 
-    from stages import checks
+    from stages import host
 
     with_client()
-    checks.check_vllm = lambda settings: None
+    host.check_vllm = lambda settings: None
     vllm_generation.LLM, vllm_generation.SamplingParams = Engine, dict

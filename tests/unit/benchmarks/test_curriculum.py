@@ -18,7 +18,7 @@ from benchmarks.curriculum import (
     summary,
 )
 from stages.arguments import GRPO, GrpoArguments
-from stages.checks import check_grpo_keys
+from stages.rules import check_grpo_keys
 from tests.settings import settings_of
 
 RECIPE = Path(__file__).parents[3] / "configs/skewed-cpu/grpo.yaml"

@@ -12,9 +12,9 @@ from pipeline import consent
 from pipeline.errors import UserError
 from pipeline.settings import read_settings
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
-from stages.checks.common import check_upload
 from stages.distill import DistillArguments
 from stages.launch import check_launch
+from stages.rules import check_grpo_keys
 
 ROOT = Path(__file__).resolve().parents[3]
 STAGES = {"sft": (SftArguments, SFT), "grpo": (GrpoArguments, GRPO), "eval": (EvalArguments, ())}
@@ -131,7 +131,7 @@ def test_a_key_that_runs_no_code_needs_none(tmp_path, keys):
 )
 def test_nothing_is_uploaded_by_a_recipe(tmp_path, keys):
     with pytest.raises(UserError, match=next(iter(keys))):
-        check_upload(read(tmp_path, "grpo", **keys))
+        check_grpo_keys(read(tmp_path, "grpo", **keys))
 
 
 def test_deepspeed_unpickles_no_checkpoint_that_only_a_yaml_names(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.settings import Settings
-from stages.planned_launch import read_launch
+from stages.launch import read_launch
 from stages.preflight.__main__ import show
 from stages.preflight.batches import check_precision, check_steps
 from stages.preflight.inputs import (

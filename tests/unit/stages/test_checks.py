@@ -12,9 +12,9 @@ from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.settings import own_keys, parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, SftArguments
-from stages.checks import check_grpo, check_grpo_keys, check_sft, check_sft_keys
-from stages.checks.batch import check_batch
+from stages.host import check_grpo, check_sft
 from stages.resuming import why_not_resumed, why_restarted
+from stages.rules import check_grpo_keys, check_sft_keys
 from stages.trainer.guards import GuardSettings
 from tests.unit.stages.helpers import grpo, named, sft, write_model
 
@@ -47,19 +47,18 @@ def spell_out(text):
         ("device=12 group=8", 1, "num_generations"),
         ("device=5 accumulation=6 group=4", 2, "num_generations"),
         ("device=2 accumulation=8 steps=3 group=8", 1, "num_generations"),
+        ("device=4 whole=8 group=8", 2, "num_generations"),
         ("steps=0", 1, "steps_per_generation"),
-        ("device=8 steps=1 whole=8", 1, "generation_batch_size"),
         ("device=8 whole=24", 3, None),
-        ("device=8 whole=24", 2, "generation_batch_size"),
     ],
 )
 def test_every_process_has_whole_groups(text, num_processes, refused):
     values = spell_out(text)
-    assert named(lambda: check_batch(grpo(values), num_processes)) == refused
+    assert named(lambda: check_grpo_keys(grpo(values), num_processes)) == refused
     if refused != "num_generations" or values.get("num_generations") == 1:
         return
     with pytest.raises(UserError) as error:  # and the numbers suggested instead work
-        check_batch(grpo(values), num_processes)
+        check_grpo_keys(grpo(values), num_processes)
     remedies = [
         (key, int(number))
         for key, numbers in re.findall(r"(?:use|or) (\w+) (\d+(?: or \d+)*)", str(error.value))
@@ -67,7 +66,7 @@ def test_every_process_has_whole_groups(text, num_processes, refused):
     ]
     assert remedies and {key for key, _ in remedies} <= {*BATCH.values()}
     for key, number in remedies:
-        check_batch(grpo(values | {key: number}), num_processes)
+        check_grpo_keys(grpo(values | {key: number}), num_processes)
 
 
 @pytest.mark.parametrize(("check", "build"), [(check_sft_keys, sft), (check_grpo_keys, grpo)])

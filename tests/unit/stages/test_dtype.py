@@ -2,7 +2,7 @@
 
 import pytest
 
-from stages.checks.precision import sampler_dtype, trained_dtype
+from stages.precision import sampler_dtype, trained_dtype
 from stages.preflight.batches import check_precision
 from stages.rules import check_rules
 from tests.unit.stages.helpers import grpo, named, sft

@@ -7,12 +7,12 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.settings import read_settings
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
-from stages.checks import check_grpo_keys
-from stages.checks.logprobs import PROCESSED, RAW, logprobs_mode, shaping_keys, why_not_compared
 from stages.grpo import guards_of
 from stages.preflight import batches
 from stages.preflight.inputs import WARNING
+from stages.rules import check_grpo_keys
 from stages.trainer.guards import GuardSettings
+from stages.trainer.logprobs import PROCESSED, RAW, logprobs_mode, shaping_keys, why_not_compared
 
 ON = ["--use_vllm", "true", "--vllm_mode", "colocate"]
 SHAPED = [

@@ -8,7 +8,7 @@ from pipeline.errors import UserError
 from pipeline.own_code import load_own, own_files
 from pipeline.settings import read_settings
 from stages.arguments import GRPO, GrpoArguments
-from stages.checks import check_grpo_keys
+from stages.rules import check_grpo_keys
 from stages.trainer.curriculum import build_curriculum
 
 GRPO_YAML = "train_file: t.jsonl\noutput_dir: out\nnum_generations: 4\n"

@@ -7,8 +7,7 @@ import pytest
 
 from pipeline import commands, variables
 from pipeline.errors import UserError
-from stages import sweep
-from stages.checks import vllm
+from stages import host, sweep
 from stages.preflight import rehearsal
 from tests import demo
 
@@ -66,11 +65,11 @@ def test_a_mistake_shows_before_the_first_stage(look, given, line):
 )
 def test_a_sweep_is_checked_on_the_processes_of_its_runs(tmp_path, monkeypatch, flags, is_right):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.setattr(vllm, "is_installed", lambda package: True)
-    monkeypatch.setattr(vllm, "has_gpu", lambda: True)
+    monkeypatch.setattr(host, "is_installed", lambda package: True)
+    monkeypatch.setattr(host, "has_gpu", lambda: True)
     for check in ("check_packages", "check_file", "check_checkpoint", "check_positions",
                   "check_held_out"):  # fmt: skip
-        monkeypatch.setattr(f"stages.checks.{check}", lambda *_, **__: None)
+        monkeypatch.setattr(f"stages.host.{check}", lambda *_, **__: None)
     file = f"{demo.ROOT}/configs/accelerate/ddp.yaml"
     words = [sys.executable, "-m", "stages.launch", "--config_file", file, *flags.split(), "-m"]
     args = sweep.SweepArguments(

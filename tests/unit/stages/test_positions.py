@@ -7,7 +7,8 @@ import numpy
 import pytest
 from safetensors.numpy import save_file
 
-from stages.checks.positions import check_positions, completion_room
+from stages.arguments import completion_room
+from stages.host import check_positions
 from tests.unit.stages.helpers import grpo, named, sft
 
 

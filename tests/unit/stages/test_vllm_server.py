@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import UserError
-from stages.checks import check_grpo_keys, vllm
+from stages import host as vllm
 from stages.preflight.inputs import PreflightArguments, Recipe, check_server
+from stages.rules import check_grpo_keys
 from tests.unit.stages.helpers import grpo, named
 
 ON = {"use_vllm": True}

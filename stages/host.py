@@ -1,22 +1,36 @@
-"""vLLM: its keys, the engine on this host, the server."""
+"""What a training stage needs on this host: its files, its packages, its model, its engine."""
 
 import os
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from data_prep.sampling import NO_VLLM
-from pipeline import json_files
+from pipeline import json_files, manifest
+from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id
 from pipeline.console import is_main_process, notice
 from pipeline.errors import UserError
 from pipeline.settings import Settings
-from stages.arguments import keeps_old_logps, steps_per_generation
-from stages.checks.logprobs import logprobs_mode
-from stages.checks.precision import sampler_dtype
+from pipeline.weights import num_positions
+from stages.held_out import check_held_out, check_sft_held_out
 from stages.launch import is_installed
+from stages.precision import sampler_dtype
+from stages.rules import TRACKERS, check_rules
+from stages.trainer.logprobs import logprobs_mode
 
+# What a key, or its value, needs one of; transformers takes `kernels` in place of FlashAttention.
+PACKAGES = {name: (name,) for name in TRACKERS} | {
+    "mlflow": ("mlflow", "mlflow-skinny"),
+    "flash_attention_2": ("flash-attn", "kernels"),
+    "flash_attention_3": ("flash-attn-3", "kernels"),
+    "flash_attention_4": ("flash-attn-4", "kernels"),
+    "use_liger_kernel": ("liger-kernel",),
+    "load_in_4bit": ("bitsandbytes",),
+    "load_in_8bit": ("bitsandbytes",),
+}
 SERVER_INFO = {  # what is read of vLLM's answer
     "vllm_config": {
         "weight_transfer_config?": ({"backend?": object}, None),
@@ -27,6 +41,74 @@ SERVE = (
     "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out "
     '--weight-transfer-config \'{"backend": "nccl"}\''
 )
+
+
+def check_sft(
+    settings: Settings, processes: int | None = None, engine: str | None = None
+) -> Settings:
+    """Refuse mistakes of an SFT run that show before torch is imported.
+
+    Args:
+        processes, engine: of the launch, as `check_rules` takes them.
+
+    Returns:
+        The settings without keys that an override made pointless; the others do so, too.
+    """
+    settings = check_rules("sft", settings, processes, engine)
+    check_packages(settings)
+    check_file(settings, "train_file", "data")
+    check_file(settings, "eval_file", "data")
+    check_sft_held_out(settings)
+    template = settings.chat_template_path
+    check_checkpoint(settings.model_name_or_path, "model_name_or_path", template)
+    if template and not Path(template).is_file():
+        check_checkpoint(template, "chat_template_path")
+    check_positions(settings)
+    return settings
+
+
+def check_grpo(
+    settings: Settings, processes: int | None = None, engine: str | None = None
+) -> Settings:
+    """Refuse mistakes of a GRPO run that show before torch is imported."""
+    settings = check_rules("grpo", settings, processes, engine)
+    check_packages(settings)
+    check_file(settings, "train_file", "data")
+    check_file(settings, "pass_rates", "difficulty")
+    check_file(settings, "eval_file", "data")
+    check_held_out(settings)
+    check_checkpoint(settings.model_name_or_path, "model_name_or_path")
+    check_positions(settings)
+    check_vllm(settings)
+    return settings
+
+
+def check_packages(settings: Settings) -> None:
+    """Refuse what needs a package that is not installed."""
+    for fault in missing_packages(settings):
+        raise UserError(fault)
+
+
+def missing_packages(settings: Settings) -> Iterator[str]:
+    """Each key that needs a package which is not installed, as `key: what it needs; remedy`."""
+    attention = settings.attn_implementation or ""
+    is_of_hub = "/" in attention  # kernels-community/flash-attn2
+    needed = [("attn_implementation", ("kernels",) if is_of_hub else PACKAGES.get(attention))]
+    needed += [("report_to", PACKAGES[name]) for name in TRACKERS if name in settings.report_to]
+    needed += [(key, PACKAGES[key]) for key in PACKAGES.keys() & settings.keys() if settings[key]]
+    for key, packages in needed:
+        if packages and not manifest.versions(packages):
+            yield (
+                f"{key}: {settings[key]} needs the package {' or '.join(packages)}; "
+                f"pip install {packages[0]}"
+            )
+
+
+def check_file(settings: Settings, key: str, target: str) -> None:
+    """Refuse a missing input file, naming the make target that writes it."""
+    path = settings.get(key)
+    if path and not Path(path).is_file():
+        raise UserError(f"{key}: {path} does not exist; run `make {target}` first")
 
 
 def engine_keys(settings: Any, dtype: str | None) -> dict[str, str]:
@@ -48,35 +130,28 @@ def served(settings: Settings) -> list[str]:
     return [str(settings.model_name_or_path), *server_flags(settings)]
 
 
-def check_vllm_keys(settings: Settings, num_processes: int) -> None:
-    """Refuse numbers that vLLM would silently cut, and a guard that would get no log-probs."""
-    if not settings.use_vllm:
+def check_positions(settings: Settings) -> None:
+    """Refuse rows of SFT or GRPO that are longer than the positions that a local model knows."""
+    model = settings.model_name_or_path
+    base, _ = base_and_adapter(model, "model_name_or_path")
+    if is_hub_id(base) or not Path(base).is_dir():
         return
-    mode = settings.vllm_mode
-    if mode not in ("colocate", "server"):
-        raise UserError(f"vllm_mode: must be one of colocate, server (got {mode!r})")
-    if mode == "colocate":
-        _check_colocate(settings, num_processes)
-    is_kept = keeps_old_logps(settings, steps_per_generation(settings, num_processes))
-    if settings.guard_alignment != "off" and not is_kept:
+    most = num_positions(Path(base))
+    if most is None:
+        return
+    why = f"{model} has learned {most:,} positions"
+    if hasattr(settings, "max_length"):  # SFT
+        if settings.max_length is None or settings.max_length > most:
+            raise UserError(f"max_length: {settings.max_length}, but {why}; set at most {most}")
+        return
+    completion = settings.max_completion_length
+    room = most - (completion or 1)
+    if room < 1:
+        raise UserError(f"max_completion_length: {completion}, but {why}; lower it")
+    if settings.max_prompt_length is None or settings.max_prompt_length > room:
         raise UserError(
-            "vllm_importance_sampling_correction: false leaves guard_alignment without log-probs "
-            "to compare; remove the key, or set guard_alignment: off"
-        )
-
-
-def _check_colocate(settings: Settings, num_processes: int) -> None:
-    context, parallel = settings.vllm_max_model_length, settings.vllm_tensor_parallel_size
-    needed = (settings.max_prompt_length or 1) + (settings.max_completion_length or 1)
-    if context is not None and context < needed:
-        raise UserError(
-            f"vllm_max_model_length: {context} is less than max_prompt_length + "
-            f"max_completion_length = {needed}, and would cut completions; raise it"
-        )
-    if parallel < 1 or num_processes % parallel:
-        raise UserError(
-            f"vllm_tensor_parallel_size: {parallel} does not divide {num_processes} processes; "
-            "use 1"
+            f"max_prompt_length: {settings.max_prompt_length} beside max_completion_length: "
+            f"{completion}, but {why}; set at most {room}, or lower the other"
         )
 
 

@@ -1,4 +1,4 @@
-"""Evaluation during training: its keys, and the problems that are held out for it."""
+"""The rows that are held out for an evaluation during training."""
 
 from typing import Any
 
@@ -7,63 +7,13 @@ from data_prep.schema import COLUMNS, check_row
 from pipeline.errors import UserError
 from pipeline.rows import read_rows
 from pipeline.settings import Settings
-from stages.checks.batch import nearest_multiples
 
-LAST = "<output_dir> is the model of the last step"
-BEST = "<output_dir>/best keeps the model with the highest avg@k, <output_dir> the last one"
-FOLLOWS_A_LOSS = ("reduce_lr_on_plateau", "greedy")  # values of lr_scheduler_type
 LEAST_PROBLEMS = 2  # held out; of one alone there is no standard error
-
-
-def check_evaluation(settings: Settings) -> None:
-    """Refuse keys of the evaluation that contradict each other or would have no effect."""
-    schedule, strategy = settings.lr_scheduler_type, settings.eval_strategy
-    if settings.save_strategy == "best":
-        raise UserError(f"save_strategy: best leaves nothing to resume from; use steps: {BEST}")
-    if schedule in FOLLOWS_A_LOSS:
-        raise UserError(
-            f"lr_scheduler_type: {schedule} follows a loss of held-out rows; use another"
-        )
-    if strategy == "no":
-        return
-    if strategy != "steps":
-        raise UserError(f"eval_strategy: must be steps, with eval_steps (got {strategy!r})")
-    if not settings.eval_file and not settings.eval_problems:
-        raise UserError("eval_problems: missing; set it or eval_file, or remove eval_strategy")
-    if settings.eval_steps is None:
-        raise UserError("eval_steps: missing; set the optimizer steps between two evaluations")
-    if settings.eval_steps % 1:
-        raise UserError(
-            f"eval_steps: {settings.eval_steps} must be a whole number of optimizer steps"
-        )
-    if settings.dataloader_drop_last:
-        raise UserError("dataloader_drop_last: true would leave out validation problems; remove it")
-    key = "num_generations_eval" if settings.num_generations_eval else "num_generations"
-    size, batch = getattr(settings, key), settings.per_device_eval_batch_size
-    if batch % size:
-        raise UserError(
-            f"per_device_eval_batch_size: {batch} is not a multiple of {key}, {size}; use "
-            f"{nearest_multiples(batch, size)}"
-        )
-
-
-def check_sft_evaluation(settings: Settings) -> None:
-    """Refuse an evaluation of SFT without held-out rows, and keys that would need one."""
-    schedule, strategy = settings.lr_scheduler_type, settings.eval_strategy
-    if settings.save_strategy == "best":
-        raise UserError(f"save_strategy: best leaves nothing to resume from; use steps: {LAST}")
-    if strategy == "no" and schedule in FOLLOWS_A_LOSS:
-        raise UserError(
-            f"lr_scheduler_type: {schedule} follows the loss of held-out rows; set eval_file and "
-            "eval_strategy, or use another"
-        )
-    if strategy != "no" and not settings.eval_file:
-        raise UserError("eval_file: missing; set it to held-out rows, or remove eval_strategy")
 
 
 def check_sft_held_out(settings: Settings) -> None:
     """Refuse held-out rows of SFT that are none, or that would be trained on."""
-    if settings.eval_strategy == "no":
+    if settings.eval_strategy == "no" or not settings.eval_file:
         return
     columns = ("prompt", "completion")
     held_out = _first_places(settings.eval_file, columns)

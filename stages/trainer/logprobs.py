@@ -10,8 +10,6 @@ vLLM's "raw" log-probs are before all of it, temperature too. So they serve wher
 
 from typing import Any
 
-from pipeline.errors import UserError
-
 PROCESSED, RAW = "processed_logprobs", "raw_logprobs"
 NEUTRAL: dict[str, tuple[Any, ...]] = {  # values with which a key leaves the distribution as it is
     "top_p": (None, 1, 1.0),
@@ -56,14 +54,3 @@ def why_not_compared(settings: Any) -> str:
         return ""
     names = " and ".join(keys)
     return f"with temperature: {settings.temperature:g} vLLM's log-probs are those after {names}"
-
-
-def check_logprobs(settings: Any) -> None:
-    """Refuse a correction that would erase the loss."""
-    why, mode = why_not_compared(settings), settings.vllm_importance_sampling_mode or ""
-    if why and settings.vllm_importance_sampling_correction and mode.startswith("sequence"):
-        raise UserError(
-            f"vllm_importance_sampling_mode: {mode} multiplies the loss of a completion by the "
-            f"kept mass of all its tokens, nearly 0: {why}; set temperature: 1, where they are "
-            "before it, or vllm_importance_sampling_mode: token_truncate"
-        )
