@@ -39,12 +39,16 @@ _needed: dict[Path, float] = {}  # by folder of this process: bytes that it is k
 
 
 class UserError(ValueError):
-    """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
+    """A mistake in a file, key or command line: one line naming it, its value and the remedy.
+
+    `others` are further mistakes, of which `lines` has the first, too: who checks ahead tells all.
+    """
 
     exit_code = 2
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *others: str) -> None:
         super().__init__(redact(message))
+        self.lines = [redact(line) for line in (message, *others)]
 
 
 class LostError(UserError):

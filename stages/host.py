@@ -4,7 +4,6 @@ import os
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,23 +84,19 @@ def check_grpo(
 
 def check_packages(settings: Settings) -> None:
     """Refuse what needs a package that is not installed."""
-    for fault in missing_packages(settings):
-        raise UserError(fault)
-
-
-def missing_packages(settings: Settings) -> Iterator[str]:
-    """Each key that needs a package which is not installed, as `key: what it needs; remedy`."""
     attention = settings.attn_implementation or ""
     is_of_hub = "/" in attention  # kernels-community/flash-attn2
     needed = [("attn_implementation", ("kernels",) if is_of_hub else PACKAGES.get(attention))]
     needed += [("report_to", PACKAGES[name]) for name in TRACKERS if name in settings.report_to]
-    needed += [(key, PACKAGES[key]) for key in PACKAGES.keys() & settings.keys() if settings[key]]
-    for key, packages in needed:
-        if packages and not manifest.versions(packages):
-            yield (
-                f"{key}: {settings[key]} needs the package {' or '.join(packages)}; "
-                f"pip install {packages[0]}"
-            )
+    needed += [(key, PACKAGES[key]) for key in PACKAGES if settings.get(key)]
+    missing = [
+        f"{key}: {settings[key]} needs the package {' or '.join(packages)}; "
+        f"pip install {packages[0]}"
+        for key, packages in needed
+        if packages and not manifest.versions(packages)
+    ]
+    if missing:
+        raise UserError(*missing)
 
 
 def check_file(settings: Settings, key: str, target: str) -> None:

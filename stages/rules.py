@@ -121,14 +121,6 @@ def pointless(stage: str, settings: Settings) -> dict[str, str]:
     }
 
 
-class Mistakes(UserError):
-    """All that `check_rules` refuses; as an error it is the first of them."""
-
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__(lines[0])
-        self.lines = lines
-
-
 def check_sft_keys(
     settings: Settings, processes: int | None = None, engine: str | None = None
 ) -> Settings:
@@ -158,7 +150,7 @@ def check_rules(
         give other keys, a file's own key is left out, with a line that `run_check` writes.
 
     Raises:
-        Mistakes: with a line for each.
+        UserError: with a line for each.
     """
     if processes is None:
         processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -175,7 +167,7 @@ def check_rules(
         settings.left_out = left_out
     lines += faults(stage, settings, processes, engine or asked_engine())
     if lines:
-        raise Mistakes(lines)
+        raise UserError(*lines)
     return settings
 
 

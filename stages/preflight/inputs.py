@@ -204,7 +204,7 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
                 raise UserError(f"is read by no stage; the stages read {known}")
             read_stage(recipe, path)
         except UserError as error:
-            found.append(from_error(path.name, error))
+            found += [from_error(path.name, UserError(line)) for line in error.lines]
     if recipe.parsed:
         text = ", ".join(f"{name}.yaml" for name in KEYS_OF if name in recipe.parsed)
         found.append(Finding(OK, "keys", f"{text}: every key is known and fits"))
@@ -275,7 +275,8 @@ def check_installed(recipe: Recipe) -> Iterator[Finding]:
         try:
             check_packages(recipe.settings[stage])
         except UserError as error:
-            yield from_error(f"{stage}.yaml", error, WARNING)
+            for line in error.lines:
+                yield from_error(f"{stage}.yaml", UserError(line), WARNING)
 
 
 def check_server(recipe: Recipe) -> Iterator[Finding]:

@@ -176,9 +176,9 @@ def look(args: Arguments, given: list[str]) -> tuple[list[str], dict[str, Settin
             settings = check_line(args, stage, line, launch, started_from)
             found.setdefault(stage, settings)
         except UserError as error:
-            text = str(error)
-            has_place = f"{stage}.yaml" in text or text.startswith(COMMAND_LINE)
-            faults.append(text if has_place else f"{args.recipe}/{stage}.yaml: {text}")
+            for text in error.lines:
+                has_place = f"{stage}.yaml" in text or text.startswith(COMMAND_LINE)
+                faults.append(text if has_place else f"{args.recipe}/{stage}.yaml: {text}")
     return [*dict.fromkeys(faults)], found
 
 
@@ -193,8 +193,6 @@ def check_line(
     is_made = Path(args.run, stage, manifest.NAME).exists()
     if needs_vllm and not is_made and not is_installed("vllm"):
         raise UserError(f"{args.recipe}/{stage}.yaml: {NO_VLLM}")
-    if hf and not is_made:
-        check_packages(settings)
     is_alone = args.launch_is_known and not args.accelerate
     if stage in LIMITS and not is_made and settings.use_cpu and is_alone:
         refuse_too_little_memory(args, stage, settings, next(iter(started_from), None))
@@ -208,6 +206,8 @@ def check_line(
         with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
             settings = run_check(settings, check)
     (made,) = build(settings, own)
+    if hf and not is_made:
+        check_packages(settings)
     if stage == "distill" and not Path(made.output_dir, manifest.NAME).exists():
         refuse_silent_teachers(args, made)
     return settings

@@ -17,6 +17,7 @@ from tests.recipes import SHIPPED
 
 pytestmark = pytest.mark.integration
 CONFIGS = demo.ROOT / "configs"
+SAVES = ("push_to_hub", "save_strategy")
 OWN_REWARD = """
 def half(completions, **columns):
     return [0.5 for _ in completions]
@@ -67,6 +68,18 @@ def test_all_faults_of_all_stages_are_told_before_data_are_built(monkeypatch, tm
     lines = capsys.readouterr().err
     assert "tiny-cpu/sft.yaml: model_init_kwargs: " in lines and "banana" in lines
     assert not (tmp_path / "run").exists()
+
+
+def test_so_are_all_that_show_without_torch(monkeypatch, tmp_path, capsys):
+    wrong = ("push_to_hub=true", "save_strategy=best", "grpo.loss_type=cispo")
+    with pytest.raises(UserError) as last:
+        look(monkeypatch, tmp_path, *wrong)
+    told = [*capsys.readouterr().err.splitlines(), f"error: {last.value}"]
+    named = [
+        tuple(line.removeprefix(f"error: {CONFIGS}/tiny-cpu/").split(": ")[:2]) for line in told
+    ]
+    shared = [(file, key) for file in ("sft.yaml", "grpo.yaml") for key in SAVES]
+    assert named == [*shared, ("grpo.yaml", "epsilon_high")]
 
 
 def test_a_second_start_repeats_nothing(monkeypatch, tmp_path, kept):
