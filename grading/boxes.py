@@ -47,10 +47,14 @@ def find_answers(text: str, question: str = "") -> list[str]:
         after = text[box.end : box.end + MAX_AROUND]
         is_struck = after.lstrip(" $*").startswith(("~~", "<")) and bool(_STRUCK.search(before))
         prefix = _START.split(text[max(0, box.start - MAX_BEFORE) : box.start])[-1]
-        is_part = _is_part(box, before, prefix, after) or _is_scaled(after, question.lower())
-        is_part = is_part or (bool(_LETTER.match(after)) and "coefficient" not in question)
-        is_part = is_part or is_struck
-        has_answer = has_answer or not (is_part or is_denied(before, box.content, after))
+        has_factor = bool(_LETTER.match(after)) and "coefficient" not in question
+        has_answer = has_answer or not (
+            is_struck
+            or has_factor
+            or _is_part(box, before, prefix, after)
+            or _is_scaled(after, question.lower())
+            or is_denied(before, box.content, after)
+        )
         found.append(box.content + _unit_behind(box.content, after))
     return found if has_answer else []
 
@@ -317,13 +321,13 @@ _MARKUP = re.compile(
 def is_denied(before: str, content: str, after: str) -> bool:
     """Whether an answer between two pieces of text is denied: `not 5`, `5 is wrong`."""
     near = before[-MAX_NEAR:]
-    line = _in_words(before.rpartition("\n")[2])
-    near = _in_words(near) if "\n" in near else line
+    line = _without_markup(before.rpartition("\n")[2])
+    near = _without_markup(near) if "\n" in near else line
     if _is_negated(line) or _SCALED.search(near):
         return True
     if not _HAS_WORDS.search(after):
         return False
-    after = _in_words(after)
+    after = _without_markup(after)
     if _OPERATION_OF.search(near) and _OPERAND.match(after):
         return True
     denied = after.partition(f" not {content}")
@@ -345,7 +349,7 @@ def _is_other(said: str, content: str) -> bool:
     return not part and not is_same_value(said.strip(), content)
 
 
-def _in_words(text: str) -> str:
+def _without_markup(text: str) -> str:
     """A text without markup and contractions: that's as that is."""
     text = text.replace("\u2019", "'")
     if "'" in text:

@@ -256,8 +256,8 @@ def _contradicts(
                 return True
     numbers = _numbers(value)
     scale = (asked.scale or "").removesuffix("s")
-    is_scaled = scale in ("", "pair", "couple") or scale in prediction
-    if not is_scaled and any(number.unit for number in numbers):
+    lacks_scale = scale not in ("", "pair", "couple") and scale not in prediction
+    if lacks_scale and any(number.unit for number in numbers):
         return True  # 15 books for "how many thousand books"
     is_stray = any(number.percent for number in numbers) and not any("%" in gold for gold in golds)
     if is_stray and not _PERCENT.search(question):

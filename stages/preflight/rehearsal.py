@@ -59,7 +59,6 @@ from stages.preflight.lengths import find_no_room
 from stages.preflight.memory import Model, plan_step
 
 MOST_FAULTS = 8  # lines; the others are the same fault once more as a rule
-OFF = ("off", "0", "false", "no")
 # Variables by which libraries take a process for one of several, or end a training.
 OF_A_LAUNCH = re.compile(
     r"(ACCELERATE|OMPI|PMI|MV2|MPI|SLURM|FSDP|TORCHELASTIC)_|STOP_AT$|PARALLELISM_CONFIG_"
@@ -265,7 +264,7 @@ def rehearse(
 
 def is_off() -> bool:
     """Whether the user has switched rehearsals off."""
-    return os.environ.get("REHEARSE", "").lower() in OFF
+    return os.environ.get("REHEARSE") == "off"
 
 
 def read_kept(path: Path, state: dict[str, Any]) -> Found | None:
