@@ -313,37 +313,12 @@ def of_loss(s: Settings) -> Iterator[str]:
     least, most = s.entropy_coef_min, s.entropy_coef_max
     if s.use_adaptive_entropy and least > most:
         yield f"entropy_coef_min: {least} is above entropy_coef_max, {most}; lower it"
-    if s.scale_rewards == "mean":
-        weights = s.reward_weights or [1.0] * len(s.reward_funcs)
-        for name, weight in zip(s.reward_funcs, weights, strict=False):
-            if (lowest := least_reward(name, weight, s)) < 0:
-                yield (
-                    "scale_rewards: mean divides by the mean reward of a group, so none may be "
-                    f"negative; {name} can be {lowest:g}: take it out of reward_funcs, or use group"
-                )
     is_summed_later = s.multi_objective_aggregation == "normalize_then_sum"
     if is_summed_later and s.scale_rewards not in ("group", True):
         yield (
             "multi_objective_aggregation: normalize_then_sum would have no effect with "
             f"scale_rewards: {s.scale_rewards}; remove one of them"
         )
-
-
-def least_reward(name: str, weight: float, s: Settings) -> float:
-    """The least that a reward function can add to the sum; 0 for one of the user's own."""
-    cosine = [
-        getattr(s, f"cosine_{end}_value_{kind}")
-        for end in ("min", "max")
-        for kind in ("wrong", "correct")
-    ]
-    low, high = {
-        "rlinf_reward": (-5.0, 5.0),
-        "cosine_scaled_reward": (min(cosine), max(cosine)),
-        "soft_length_penalty": (-s.length_penalty_max, 0.0),
-        "repetition_penalty": (-s.repetition_max_penalty, 0.0),
-        "overlong": (-1.0, 0.0),
-    }.get(name, (0.0, 1.0))
-    return min(weight * low, weight * high)
 
 
 def of_rewards(s: Settings) -> Iterator[str]:

@@ -171,14 +171,13 @@ def centred(rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
 
 
 def advantages(scale: str, rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """Advantages as TRL computes them with `scale_rewards`, to the last bit, and those of MaxRL.
+    """Advantages as TRL computes them with `scale_rewards`, to the last bit.
 
         A_i = (r_i - mean_g r) / s
 
         group   s = std_g r + 1e-4, the group's own       GRPO, arXiv:2402.03300, section 4.1.2
         none    s = 1                                     Dr. GRPO, arXiv:2503.20783
         batch   s = std r + 1e-4, of all N*G rewards      arXiv:2508.08221
-        mean    s = mean_g r; A_i = 0 where that is 0     MaxRL, arXiv:2602.02710; not TRL's
 
     Rewards are weighted sums of complete groups of all processes, shape (N*G,). A reward is NaN if
     no function scored the completion. It counts in no mean and no deviation; its advantage is 0.
@@ -189,7 +188,4 @@ def advantages(scale: str, rewards: torch.Tensor, num_generations: int) -> torch
         values = values / (stds.repeat_interleave(num_generations) + EPSILON)
     elif scale == "batch":
         values = values / (nanstd(rewards) + EPSILON)
-    elif scale == "mean":
-        means = nanmean(rewards.view(-1, num_generations), dim=1)  # (N,)
-        values = values / means.repeat_interleave(num_generations)  # 0 / 0 is NaN
     return nan_to_num(values, nan=0.0)

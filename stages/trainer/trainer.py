@@ -97,9 +97,6 @@ class MathGRPOTrainer(GRPOTrainer):
         self._is_kept: list[bool] = []  # each micro-batch of this optimizer step
         self._columns, self._grader, self._keeps_best = columns, grader, keeps_best
         self._rewards = torch.empty(0)  # summed, of the groups to train on, (N*G,)
-        self._scale = self.scale_rewards
-        if self._scale == "mean":  # TRL does not know it
-            self.scale_rewards = "none"
         names, self.dead_groups = self.reward_func_names, dead_groups
         self.fast_generation = fast_generation
         if dead_groups not in DEAD_GROUPS:
@@ -239,8 +236,6 @@ class MathGRPOTrainer(GRPOTrainer):
         else:
             rows = inputs if problems is None else self._rows(problems)
             batch = super()._generate_and_score_completions(rows)
-            if self._scale == "mean":
-                self._set_advantages(batch)
         if self.guard_actions is not None:
             self.guard_actions.measure_batch(batch, num_logged)
         if self.dead_groups == "drop":
@@ -371,14 +366,8 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _set_advantages(self, batch: dict[str, Any]) -> None:
         """Replace TRL's advantages in the batch and in the table of completions."""
-        scale, rewards, accelerator = self._scale, self._rewards, self.accelerator
-        if scale == "mean" and (rewards < 0).any():
-            raise UserError(
-                "scale_rewards: mean divides by the mean reward of a group, so none may be "
-                f"negative (got {rewards[rewards < 0].min():g} at step {self.state.global_step}); "
-                "use group, or a reward from 0 up"
-            )
-        values = rollouts.advantages(scale, rewards, self.num_generations)  # (N*G,)
+        accelerator, size = self.accelerator, self.num_generations
+        values = rollouts.advantages(self.scale_rewards, self._rewards, size)  # (N*G,)
         self._logs["advantages"].extend(values.tolist())  # it holds no more than these
         batch["advantages"] = values.chunk(accelerator.num_processes)[accelerator.process_index]
 

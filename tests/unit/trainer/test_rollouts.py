@@ -154,13 +154,6 @@ def test_advantages(scale, stds, partly):
     assert advantages(scale, uniform, 2).tolist() == [0] * 4
 
 
-def test_advantages_by_the_mean():
-    """Groups of mean 1/4, 1/2, 1, 0; rewards 3 and 1 with two unscored; nothing scored."""
-    rewards = [1.0, 0, 0, 0] + [1, 1, 0, 0] + [1] * 4 + [0] * 4 + [3, NAN, 1, NAN] + [NAN] * 4
-    expected = [3, -1, -1, -1] + [1, 1, -1, -1] + [0] * 4 + [0] * 4 + [0.5, 0, -0.5, 0] + [0] * 4
-    assert advantages("mean", torch.tensor(rewards), 4).tolist() == pytest.approx(expected)
-
-
 def test_sum_rewards():
     per_func = torch.tensor([[1.0, 2.0], [NAN, 2.0], [NAN, NAN], [0.0, NAN]])
     sums = sum_rewards(per_func, torch.tensor([10.0, 0.5]))
