@@ -359,7 +359,7 @@ def main() -> None:
     except (ConnectionError, socket.gaierror) as error:  # a port in use, an unknown host
         raise UserError(f"main_process_ip, main_process_port: {error}") from error
     except (RendezvousError, DistError) as error:
-        restarts.meet_again(f"the main host is lost: {str(error).splitlines()[0]}")
+        restarts.end_without_main_host(str(error).splitlines()[0])
 
 
 if __name__ == "__main__":

@@ -8,17 +8,17 @@ in_launch           a worker ends with its launcher; elastic would leave it as a
 make_elastic        the main host is named by its rank, not by a name that may not resolve
 Agent               a mistake (exit code 2), and the same error again without a checkpoint in
                     between, end all hosts; a host that gives no sign is noticed
-meet_again          a launcher that has lost the main host, and with it the store, starts again
+
+Without the main host, where the store is, the others end: Slurm or a person starts them again.
 """
 
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from pipeline.console import notice, write_past_locks
 from pipeline.errors import LOST, OUT_OF_MEMORY, UserError
@@ -30,7 +30,6 @@ MAX_RESTARTS = 3  # of the processes of one host; accelerate's --max_restarts
 MISTAKE = 2  # exit code of a UserError
 KEEP_ALIVE = {"keep_alive_interval": 5, "keep_alive_max_attempt": 6}  # a host is lost after 30 s
 STORE_SECONDS = 60  # without an answer of the main host
-MAX_MEETINGS = 10  # attempts of a launcher to meet the main host again, of a minute at most
 REMEDY = "run the same command on every host again to resume from the last checkpoint"
 # A person or the system sends them; the next attempt may end otherwise.
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -119,17 +118,10 @@ def address_towards(host: str, port: int) -> str:
         return probe.getsockname()[0]
 
 
-def meet_again(why: str) -> None:
-    """Replace this launcher by one that meets the others again; a few times, then it ends."""
-    meetings = int(os.environ.get("LAUNCH_MEETINGS", 0)) + 1
-    if meetings > MAX_MEETINGS:
-        write_past_locks(f"error: {why}; {REMEDY}\n")
-        os._exit(LOST)
-    number = f"{meetings} of {MAX_MEETINGS}"
-    write_past_locks(f"notice: {why}; this host tries to meet it again ({number})\n")
-    os.environ["LAUNCH_MEETINGS"] = str(meetings)
-    time.sleep(5)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+def end_without_main_host(why: str) -> NoReturn:
+    """End this launcher, whose workers end with it, in one line."""
+    write_past_locks(f"error: the main host is lost: {why}; {REMEDY}\n")
+    os._exit(LOST)  # torch's threads would wait for the store
 
 
 def install(asked: Mapping[str, Any]) -> None:
@@ -155,7 +147,7 @@ def install(asked: Mapping[str, Any]) -> None:
                 time.sleep(1)
                 silent = silent + 1 if rendezvous._last_sync_time == seen else 0
                 seen = rendezvous._last_sync_time
-            meet_again(f"the main host is lost: no sign of it for {STORE_SECONDS} s")
+            end_without_main_host(f"no sign of it for {STORE_SECONDS} s")
 
         def _rendezvous(self, group: WorkerGroup) -> None:
             try:

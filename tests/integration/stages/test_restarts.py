@@ -116,14 +116,27 @@ def test_a_killed_process_and_a_broken_collective(hosts, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("host", [0, 1])
-def test_a_killed_launcher_takes_its_processes_along_and_is_waited_for(hosts, host):
-    """0 is the main host: without it the other one starts its launcher again, too."""
-    hosts.processes[host].kill()
-    hosts.processes[host].wait()
-    hosts.wait(lambda: not is_running(hosts.workers(host)[-1]))
-    hosts.wait(lambda: "is lost" in hosts.log(1 - host).read_text())
-    hosts.launch(host)
+def test_a_killed_launcher_takes_its_processes_along_and_is_waited_for(hosts):
+    hosts.processes[1].kill()
+    hosts.processes[1].wait()
+    hosts.wait(lambda: not is_running(hosts.workers(1)[-1]))
+    hosts.wait(lambda: "is lost" in hosts.log(0).read_text())
+    hosts.launch(1)
+    hosts.wait_for_starts(2)
+    hosts.finish()
+
+
+@pytest.mark.slow
+def test_without_the_main_host_the_others_end_and_can_be_started_again(hosts):
+    hosts.processes[0].kill()
+    hosts.processes[0].wait()
+    assert hosts.processes[1].wait(timeout=120) == 75
+    hosts.wait(lambda: not any(is_running(hosts.workers(host)[-1]) for host in (0, 1)))
+    (line,) = [one for one in hosts.log(1).read_text().splitlines() if one.startswith("error: ")]
+    assert line.startswith("error: the main host is lost: ")
+    assert line.endswith("to resume from the last checkpoint")
+    for host in (0, 1):
+        hosts.launch(host)
     hosts.wait_for_starts(2)
     hosts.finish()
 

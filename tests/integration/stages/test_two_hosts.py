@@ -22,7 +22,7 @@ def hosts():
 
 
 def test_killed_processes_and_hosts_are_resumed(hosts, write_recipe, fork_server, tmp_path):
-    """A worker, a host and the main host; a killed host only starts the same command again."""
+    """A worker, a host and the main host, after which both hosts are started again."""
     settings = {"per_device_train_batch_size": 4, "max_steps": NUM_STEPS, "save_steps": 5}
     recipe, folder = write_recipe("grpo", **settings), tmp_path / "grpo"
     logs, processes = [], []
@@ -48,6 +48,9 @@ def test_killed_processes_and_hosts_are_resumed(hosts, write_recipe, fork_server
         else:
             hosts.kill(host)
             processes[host].wait()
+            if host == 0:
+                assert processes[1].wait(timeout=120) == 75
+                processes[1] = launch(1)
             processes[host] = launch(host)
         reached = wait_for_more(reached)
         assert reached < NUM_STEPS, "it was done before it was stopped"
@@ -55,7 +58,8 @@ def test_killed_processes_and_hosts_are_resumed(hosts, write_recipe, fork_server
 
     out = "".join(log.read_text() for log in logs)
     assert out.count(f"resuming from {folder}/checkpoint-") == 3
-    assert "error: " not in out and "Traceback" not in out
+    assert out.count("error: the main host is lost: ") == out.count("error: ") == 1
+    assert "Traceback" not in out
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["counts"]["steps"] == NUM_STEPS
 
