@@ -1,4 +1,4 @@
-"""The Trainer's callbacks of every training stage: progress, whole checkpoints, finite numbers."""
+"""The Trainer's callbacks of every training stage: progress, one curve, finite numbers."""
 
 import math
 import os
@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import TensorBoardCallback, integration_utils
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from pipeline.console import Bar, say
 from pipeline.errors import UserError
-from pipeline.launched import note_for_launcher
-from pipeline.weights import keep_own_head
 from stages import run_folder
 from stages.resuming import why_restarted
 
@@ -24,7 +21,6 @@ from stages.resuming import why_restarted
 def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
     """Put ours in place of the Trainer's own bar and prints; returns the bar of stage `name`."""
     keep_metric_names()
-    save_with_own_head(trainer)
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
     if trainer.pop_callback(TensorBoardCallback):
@@ -33,25 +29,12 @@ def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
     progress = StageProgress(name)
     trainer.add_callback(progress)
     trainer.add_callback(FiniteNumbers(trainer))
-    trainer.add_callback(SealCheckpoints(trainer, trainer.args.save_total_limit))
     trainer.add_callback(StopAtEnd())
     if stop_at := os.environ.get("STOP_AT"):
         trainer.add_callback(StopInTime(trainer, float(stop_at)))
     if hasattr(trainer, "_total_train_tokens"):
         trainer.add_callback(TokenCount(trainer))
     return progress
-
-
-def save_with_own_head(trainer: Trainer) -> None:
-    """Let vLLM read each folder that a trainer saves as it is, checkpoints as well."""
-    save_model = trainer.save_model
-
-    def save_and_untie(output_dir: str | None = None, _internal_call: bool = False) -> None:
-        save_model(output_dir, _internal_call)
-        if trainer.args.should_save:
-            keep_own_head(Path(output_dir or trainer.args.output_dir))
-
-    trainer.save_model = save_and_untie
 
 
 class OneCurve(TensorBoardCallback):
@@ -134,40 +117,6 @@ class WhatIsLost(TrainerCallback):
         what, remedy = why_restarted(args, state)
         if what:
             say(f"{self.name}: {what}; {remedy} to change that")
-
-
-class SealCheckpoints(TrainerCallback):
-    """Writes `files.json` before `trainer_state.json`, the mark of a complete checkpoint.
-
-    By then all processes have written their part. Older checkpoints are removed only afterwards, so
-    that a kill at any moment leaves a complete one. They are sorted by step, not by time as the
-    Trainer does.
-    """
-
-    def __init__(self, trainer: Trainer, save_total_limit: int | None) -> None:
-        self.save_total_limit = save_total_limit
-        save_last_files = trainer._save_rng_state
-
-        def save_and_seal(output_dir: str) -> None:
-            save_last_files(output_dir)
-            self.seal(trainer.args, output_dir, is_saved=False)
-
-        trainer._save_rng_state = save_and_seal
-
-    @staticmethod
-    def seal(args: Any, checkpoint: str, is_saved: bool) -> None:
-        PartialState().wait_for_everyone()
-        if args.should_save:
-            # A folder that an earlier start left may have the hashes of other files.
-            known = run_folder.sealed(Path(checkpoint)).get("files") if is_saved else None
-            run_folder.seal(Path(checkpoint), known)
-
-    def on_save(self, args, state, control, **kwargs):
-        checkpoint = f"{args.output_dir}/checkpoint-{state.global_step}"
-        self.seal(args, checkpoint, is_saved=True)
-        note_for_launcher(checkpoint=checkpoint)
-        if args.should_save:
-            run_folder.rotate(Path(args.output_dir), self.save_total_limit)
 
 
 class StageProgress(TrainerCallback):

@@ -6,7 +6,7 @@
 
 A checkpoint that cannot be used is set aside, with all that is in it (stages/removal.py).
 
-A checkpoint is complete when `trainer_state.json` is there. `files.json`, written just before it,
+A checkpoint is complete when `files.json` is there, which is written last (stages/saving.py). It
 has the hash of each file and the `run.json` that the checkpoint belongs to. The next start finds a
 checkpoint that was changed since, and resumes from the one before (docs/reliability.md).
 """
@@ -126,7 +126,6 @@ def resumable(old: Path, run: Mapping[str, Any], may_skip: bool) -> Path | None:
         return None
     if fault := lost_states(checkpoint, str(old)):
         raise UserError(fault)
-    seal_state(checkpoint)
     return checkpoint
 
 
@@ -222,34 +221,23 @@ def describe_kept(folder: str | Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def seal(checkpoint: Path, known: Mapping[str, str] | None = None) -> None:
-    """Write `files.json`, when every process has written its part.
-
-    Args:
-        known: the hashes of files that have not changed; all other files are read.
-    """
-    known = dict(known or {})
-    # A kill while this was written leaves `files.json.partial`, which is written again below.
+def seal(checkpoint: Path) -> None:
+    """Write `files.json`, when every process has written its part."""
+    # A kill while this was written leaves `files.json.partial`, which is written again.
     ours = (SEAL, SEAL + manifest.PARTIAL)
     files = [path for path in checkpoint.rglob("*") if path.is_file() and path.name not in ours]
-    new = {path.relative_to(checkpoint).as_posix(): path for path in files}
-    new = {name: path for name, path in new.items() if name not in known}
-    if new:
-        with ThreadPoolExecutor() as pool:
-            known |= zip(new, pool.map(manifest.sha256, new.values()), strict=True)
-        content = {"run": read_run(checkpoint.parent), "files": dict(sorted(known.items()))}
-        manifest.write_json(checkpoint / SEAL, content)
+    names = [path.relative_to(checkpoint).as_posix() for path in files]
+    with ThreadPoolExecutor() as pool:
+        hashes = dict(sorted(zip(names, pool.map(manifest.sha256, files), strict=True)))
+    manifest.write_json(checkpoint / SEAL, {"run": read_run(checkpoint.parent), "files": hashes})
 
 
-def seal_state(checkpoint: Path) -> None:
-    """Add the hash of `trainer_state.json`, which a kill may have kept out of `files.json`.
+def unseal(checkpoint: Path) -> None:
+    """Take the mark of a complete checkpoint away; its other files stay.
 
-    Other files that are not in it are the user's.
+    A run that goes on from an earlier one writes it again, and is not to find it until then.
     """
-    found = sealed(checkpoint)
-    if found and STATE not in found["files"]:
-        found["files"][STATE] = manifest.sha256(checkpoint / STATE)
-        manifest.write_json(checkpoint / SEAL, found)
+    (checkpoint / SEAL).unlink(missing_ok=True)
 
 
 def written_checkpoints(folder: Path) -> list[Path]:
@@ -271,13 +259,9 @@ def rotate(folder: Path, limit: int | None) -> None:
     if not limit or limit < 0:
         return
     found = written_checkpoints(folder)
-    # A roll-back takes the mark off those behind its step, which are written again.
-    complete = [path for path in found if (path / STATE).exists()]
-    if not complete:
-        return
-    for checkpoint in found[: found.index(complete[-limit:][0])]:
+    for checkpoint in found[:-limit]:
         names = [name for name in sealed(checkpoint)["files"] if name != STATE]
-        # A kill on the way leaves no checkpoint that looks complete, but one to be removed.
+        # A kill on the way leaves no checkpoint that looks whole, but one to be removed.
         removal.remove_files(checkpoint, [STATE, *names])
         removal.remove_files(checkpoint, [SEAL])
 
@@ -338,9 +322,10 @@ def has_state(checkpoint: Path) -> bool:
 def last_checkpoint(
     folder: Path, before: float = math.inf, is_whole: Callable[[Path], bool] = has_state
 ) -> Path | None:
-    """The newest whole checkpoint below a step: one with a `trainer_state.json`."""
+    """The newest whole checkpoint below a step: one with hashes and a `trainer_state.json`."""
     for step, path in sorted(removal.checkpoints(folder).items(), reverse=True):
-        if step < before and (path / STATE).exists() and is_whole(path):
+        is_complete = (path / SEAL).exists() and (path / STATE).exists()
+        if step < before and is_complete and is_whole(path):
             return path
     return None
 

@@ -45,10 +45,9 @@ def build_trainer(
     rows: Any, args: SftArguments, sft: Any, model: Any, tokenizer: Any, held_out: Any = None
 ) -> Any:
     """TRL's trainer over tokenized rows; `sft`, `model`: TRL's `SFTConfig`, `ModelConfig`."""
-    from trl import SFTTrainer
-
     from stages import training
     from stages.adapters import adapting
+    from stages.saving import SavedSFTTrainer
 
     # The tokenizer is whole: TRL would clone a folder's special tokens after rows are tokenized.
     sft.chat_template_path = None
@@ -56,7 +55,7 @@ def build_trainer(
     if not sft.packing:
         sft.max_length = None  # no row is longer: TRL would copy them all through Python lists
     with loading("model", model.model_name_or_path, "model_name_or_path"), adapting(model):
-        trainer = SFTTrainer(
+        trainer = SavedSFTTrainer(
             train_dataset=rows,
             eval_dataset=held_out,
             processing_class=tokenizer,

@@ -281,10 +281,9 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     let_torch_load_onto_cpu_0()
     adapters.check_adapted(trainer.model, getattr(trainer.args, "use_vllm", False))
     check_trained_dtype(trainer)
-    args, limit = trainer.args, trainer.args.save_total_limit
-    progress = add_callbacks(trainer, name)
-    save_base_values(trainer)
-    args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
+    args, progress = trainer.args, add_callbacks(trainer, name)
+    trainer.base_values = base_values(trainer)
+    trainer.keep, args.save_total_limit = args.save_total_limit, None
     trial.repair_defaults(trainer)
     check_disk(trainer)
     try:
@@ -303,9 +302,9 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     finally:
         progress.on_train_end(None, None, None)  # an error's line would be glued to the bar
     check_ended(trainer)
-    args.save_total_limit = limit
+    args.save_total_limit = trainer.keep
     if args.should_save:  # a kill may have come before the last one was
-        run_folder.rotate(Path(args.output_dir), limit)
+        run_folder.rotate(Path(args.output_dir), trainer.keep)
 
 
 def check_trained_dtype(trainer: Trainer) -> None:
@@ -353,19 +352,6 @@ def base_values(trainer: Trainer) -> list[Value]:
     use_cache = base.to_dict().get("use_cache", trainer.args.use_cache)
     turned_off = dropout.of_configs(getattr(trainer, "turned_off", ()))
     return [Value(config, "use_cache", use_cache), *turned_off]
-
-
-def save_base_values(trainer: Trainer) -> None:
-    """Let each save of a trainer have `base_values`."""
-    save_model, base = trainer.save_model, base_values(trainer)
-
-    def save_as_base(output_dir: str | None = None, _internal_call: bool = False) -> None:
-        of_training = [one._replace(value=getattr(one.owner, one.name)) for one in base]
-        dropout.put(base)
-        save_model(output_dir, _internal_call)
-        dropout.put(of_training)
-
-    trainer.save_model = save_as_base
 
 
 def check_disk(trainer: Trainer) -> None:

@@ -94,7 +94,7 @@ class Rehearsal:
             reads.make(classes, planned | self.share(planned))  # the user's own numbers
             self.train(reads.make(classes, narrow.small(planned, self.stage, steps=1)), None)
             checkpoint = self.folder / "out/checkpoint-1"
-            is_whole = (checkpoint / "trainer_state.json").is_file()
+            is_whole = (checkpoint / "files.json").is_file()
             if resumes and is_whole and not planned.get("save_only_model"):
                 self.is_resumed = True
                 again = reads.make(classes, narrow.small(planned, self.stage, steps=2))

@@ -1,7 +1,7 @@
 """Exact resume: a run that resumes after `kill -9` ends as if it had not been killed.
 
 TRL's checkpoints lack the order of the problems after the first epoch, the generation batch in use,
-and the metrics not logged yet. These files are added, before `trainer_state.json`, the mark of a
+and the metrics not logged yet. These files are added, before the hashes of all files, the mark of a
 complete checkpoint:
 
     extra_state.json             counters, metrics and completions to be logged, and `extra_state`
@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 from transformers import TrainerCallback
-from transformers.trainer import TRAINER_STATE_NAME
 from trl.trainer.utils import RepeatSampler
 
 from pipeline import json_files
 from pipeline.errors import UserError
 from stages.removal import checkpoints
+from stages.run_folder import unseal
 
 STATE_FILE, BUFFER_FILE = "extra_state.json", "generation_buffer_{}.pt"
 REFERENCE_FILE = "reference.pt"
@@ -29,12 +29,10 @@ STATE_SHAPE = {
     "step": int,
     "num_buffers": int,
     "metrics": {str: [object]},
-    "entropy": [object],
     "num_completions": int,
     "table?": {str: ([object], {str: [object]})},
     "extra": {str: object},
 }
-ABANDONED = "abandoned_trainer_state.json"  # the mark of a checkpoint that a roll-back left behind
 
 
 class EpochSampler(RepeatSampler):
@@ -80,8 +78,6 @@ def save_generation_state(trainer: Any, folder: Path) -> None:
             "step": trainer._step,
             "num_buffers": args.world_size if is_inside else 0,
             "metrics": trainer._metrics["train"],
-            # TRL writes these too, but behind the checkpoint's mark, where a kill can lose them.
-            "entropy": [trainer.entropy_coef, trainer._last_world_entropy],
             "num_completions": trainer.num_completions,
             "table": trainer._logs if is_inside and trainer.log_completions else {},
             "extra": states_of(trainer.extra_state),
@@ -145,7 +141,6 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
         trainer.ref_model.load_state_dict(weights)
     trainer._metrics["train"].clear()
     trainer._metrics["train"].update(state["metrics"])
-    trainer.entropy_coef, trainer._last_world_entropy = state["entropy"]
     trainer.num_completions = state["num_completions"]
     for name, values in state.get("table", {}).items():
         for column, rows in values.items() if isinstance(values, dict) else [(None, values)]:
@@ -160,6 +155,5 @@ def abandon_later_checkpoints(output_dir: str, step: int) -> None:
     Training resumes here. If it is killed later, it must find its own checkpoints only.
     """
     for found, checkpoint in checkpoints(Path(output_dir)).items():
-        mark = checkpoint / TRAINER_STATE_NAME
-        if found > step and mark.is_file():
-            mark.replace(mark.with_name(ABANDONED))
+        if found > step:
+            unseal(checkpoint)

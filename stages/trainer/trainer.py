@@ -26,6 +26,7 @@ from pipeline.console import say
 from pipeline.errors import UserError
 from stages.arguments import DEAD_GROUPS, GRADED
 from stages.rewards import BatchGrader
+from stages.saving import SavedRun
 from stages.trainer import resume, rollouts, rows_apart
 from stages.trainer.curriculum import Curriculum, check_choice
 from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
@@ -48,7 +49,7 @@ ROW = "curriculum_row"  # a column of `train_dataset`: the number of the row
 PER_COMPLETION = ("grpo", "sapo", "dr_grpo", "luspo")
 
 
-class MathGRPOTrainer(GRPOTrainer):
+class MathGRPOTrainer(SavedRun, GRPOTrainer):
     """TRL's `GRPOTrainer` with `rollout/*`, `train/*` and `guard/*` metrics.
 
     Args:
@@ -469,12 +470,9 @@ class MathGRPOTrainer(GRPOTrainer):
 
     # Checkpoints
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        # Here, because the Trainer calls it on every rank and writes only its own state after it.
-        super()._save_rng_state(output_dir)
-        resume.save_generation_state(self, Path(output_dir))
-        # Rank 0 must not mark the checkpoint as complete before all have written their files.
-        self.accelerator.wait_for_everyone()
+    def save_more(self, checkpoint: Path) -> None:
+        """Write the state of generation, curriculum and guards; every process calls it."""
+        resume.save_generation_state(self, checkpoint)
 
     def _load_checkpoint(self) -> None:
         """Called as training starts, when the Trainer has loaded what it keeps itself."""

@@ -128,16 +128,15 @@ class Server:
 
 def run(order):
     """One process of a run."""
-    from transformers import Trainer
-
     from pipeline.errors import run_cli
+    from stages.saving import SavedRun
 
     os.environ.update(order["env"])
     sys.argv = order["argv"]
     if "setup" in order:
         module, name, *arguments = order["setup"]
         getattr(importlib.import_module(module), name)(*arguments)
-    save = Trainer._save_checkpoint
+    save = SavedRun._save_checkpoint
 
     def save_and_die(self, *args):
         save(self, *args)
@@ -146,7 +145,7 @@ def run(order):
             os._exit(DIED)
 
     if order.get("die_at"):
-        Trainer._save_checkpoint = save_and_die
+        SavedRun._save_checkpoint = save_and_die
     os.chdir(order.get("folder", "."))
     run_cli(importlib.import_module(order.get("module", f"stages.{sys.argv[0]}")).main)
 

@@ -49,7 +49,8 @@ def finish(process, timeout=240):
 def steps_on_disk(folder):
     """Steps of the whole checkpoints in a folder, ascending."""
     found = []
-    for path in folder.glob("checkpoint-*/trainer_state.json"):
+    for path in folder.glob("checkpoint-*/files.json"):
         with contextlib.suppress(OSError, ValueError):
-            found.append(json.loads(path.read_text())["global_step"])
+            state = path.with_name("trainer_state.json")
+            found.append(json.loads(state.read_text())["global_step"])
     return sorted(found)

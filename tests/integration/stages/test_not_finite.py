@@ -10,7 +10,10 @@ from pipeline.manifest import NAME
 from tests.integration.stages.stage_processes import steps_on_disk
 
 pytestmark = pytest.mark.integration
-TRAINERS = {"sft": "trl.SFTTrainer", "grpo": "stages.trainer.trainer.MathGRPOTrainer"}
+TRAINERS = {
+    "sft": "stages.saving.SavedSFTTrainer",
+    "grpo": "stages.trainer.trainer.MathGRPOTrainer",
+}
 FAULTS = {
     "loss": lambda loss, _: loss + torch.nan,  # its gradient is finite
     "gradient": lambda loss, model: loss + 0 * sum(p.sum() for p in model.parameters()) / 0,

@@ -17,16 +17,16 @@ pytestmark = pytest.mark.integration
 WAITING = """
 import signal
 import stages.sft
-from transformers import Trainer
+from stages.saving import SavedRun
 
-save = Trainer._save_checkpoint
+save = SavedRun._save_checkpoint
 
 def save_and_wait(trainer, *args, **options):
     save(trainer, *args, **options)
     if trainer.state.global_step == 8:
         signal.pause()
 
-Trainer._save_checkpoint = save_and_wait
+SavedRun._save_checkpoint = save_and_wait
 stages.sft.run_cli(stages.sft.in_launch(stages.sft.main))
 """
 

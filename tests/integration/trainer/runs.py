@@ -26,7 +26,7 @@ def read_extra(folder, step):
 
 def whole_checkpoints(folder):
     """Steps of the checkpoints that are marked as complete, ascending."""
-    return sorted(int(p.parent.name[11:]) for p in folder.glob("checkpoint-*/trainer_state.json"))
+    return sorted(int(p.parent.name[11:]) for p in folder.glob("checkpoint-*/files.json"))
 
 
 def weights_of(folder):

@@ -37,8 +37,8 @@ PINNED = {
     "_buffered_inputs", "_calculate_rewards", "_generate", "_generate_and_score_completions",
     "_get_grad_norm",
     "_get_per_token_logps_and_entropies", "_get_train_sampler", "_init_vllm",
-    "_last_loaded_step", "_last_world_entropy", "_logs", "_metrics", "_prepare_inputs",
-    "_save_checkpoint", "_save_rng_state", "_step", "_tokenize_prompts", "_tokenizer",
+    "_last_loaded_step", "_logs", "_metrics", "_prepare_inputs",
+    "_save_checkpoint", "_step", "_tokenize_prompts", "_tokenizer",
     "_total_train_tokens", "_tr_loss",
 }  # fmt: skip
 
@@ -146,7 +146,6 @@ SIGNATURES = {
         "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size",
     ],
     "_get_train_sampler": ["dataset"],
-    "_save_rng_state": ["output_dir"],
 }  # fmt: skip
 
 
@@ -162,10 +161,12 @@ def test_overridden_methods_keep_their_signatures():
 
 # What is written in a method, in this order.
 WRITTEN = {
-    "our files are written before the mark of a checkpoint": (
-        Trainer._save_checkpoint,
-        ["self.save_model(", "_save_optimizer_and_scheduler(", "self._save_rng_state(",
-         "self.state.save_to_json("],
+    "no file of a checkpoint is written behind its hashes": (
+        Trainer._maybe_log_save_evaluate, ["self._save_checkpoint(", "on_save("],
+    ),
+    "TRL keeps the coefficient of adaptive entropy itself": (
+        GRPOTrainer._load_optimizer_and_scheduler,
+        ["entropy_ctrl_state.json", "self.entropy_coef = ", "self._last_world_entropy = "],
     ),
     "a run is restored before it begins": (
         Trainer._inner_training_loop,

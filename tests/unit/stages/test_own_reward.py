@@ -14,7 +14,7 @@ import transformers
 import trl
 
 from pipeline.errors import UserError
-from stages import own_reward
+from stages import own_reward, run_folder
 from stages.blame import BadResultError
 from stages.own_logs import check_metric
 from stages.rewards import build_rewards
@@ -54,6 +54,7 @@ def reward(tmp_path, monkeypatch):
     checkpoint = tmp_path / "run" / "checkpoint-2"
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text('{"global_step": 2}')
+    run_folder.seal(checkpoint)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 

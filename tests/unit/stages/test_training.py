@@ -20,6 +20,7 @@ from stages import callbacks, launch, run_folder, training
 from stages.preflight import capacity
 from stages.preflight.inputs import KEYS_OF
 from stages.preflight.memory import Model
+from stages.saving import SavedRun
 from tests.settings import settings_of
 
 CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
@@ -158,6 +159,7 @@ def test_a_run_of_weights_alone_is_never_restarted_silently(folder, monkeypatch,
     prepare(folder, config)
     checkpoint = add_checkpoint(folder, 4, is_sealed=False)
     (checkpoint / missing).unlink()
+    run_folder.seal(checkpoint)
     before = files_below(folder)
     for _ in range(2):
         with pytest.raises(UserError, match="save_only_model" if asked else missing):
@@ -177,10 +179,11 @@ def test_a_run_of_weights_alone_is_never_restarted_silently(folder, monkeypatch,
 
 def test_weights_alone_of_a_superseded_run_are_passed_over(folder):
     prepare(folder)
-    add_checkpoint(folder, 4, is_sealed=False)
+    checkpoint = add_checkpoint(folder, 4, is_sealed=False)
+    (checkpoint / "optimizer.pt").unlink()
+    run_folder.seal(checkpoint)
     finish(prepare(folder, {"seed": 1}), "other")
     old = folder.with_name("sft.1") / "checkpoint-4"
-    (old / "optimizer.pt").unlink()
     start = prepare(folder)
     assert start.checkpoint is None and (old / "model.safetensors").is_file()
 
@@ -266,17 +269,15 @@ def test_a_damaged_checkpoint_is_set_aside(folder, capsys, name, change):
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[:-3] if change == "cut" else b"{}")
-    is_found = change == "removed" and name == "files.json"  # as an earlier version left it
-    assert prepare(folder).checkpoint == str(folder / f"checkpoint-{8 if is_found else 4}")
+    assert prepare(folder).checkpoint == str(folder / "checkpoint-4")
 
 
-def test_a_checkpoint_killed_when_it_had_its_state_is_gone_on_from(folder):
+def test_a_checkpoint_killed_before_it_had_its_hashes_is_passed_over_and_stays(folder):
     prepare(folder)
-    state = add_checkpoint(folder, 4, state=None) / "trainer_state.json"
-    state.write_text('{"global_step": 4}')
-    assert prepare(folder).checkpoint == str(state.parent)
-    state.write_text('{"global_step": 5}')
-    assert run_folder.damage(state.parent) == "trainer_state.json is damaged"
+    for step in (4, 8):
+        last = add_checkpoint(folder, step, is_sealed=step == 4)
+    assert prepare(folder).checkpoint == str(folder / "checkpoint-4")
+    assert (last / "trainer_state.json").is_file()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json"])
@@ -305,17 +306,28 @@ def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, 
     for step in (4, 8, 9, 12):
         add_checkpoint(tmp_path, step, is_sealed=step != 12)
         os.utime(tmp_path / f"checkpoint-{step}", (1e9 - step, 1e9 - step))  # the clock goes back
-    arguments = SimpleNamespace(output_dir=str(tmp_path), should_save=True)
-    trainer = SimpleNamespace(args=arguments, _save_rng_state=lambda folder: None)
-    seals = callbacks.SealCheckpoints(trainer, limit)
-    last = tmp_path / "checkpoint-12"
-    (last / "trainer_state.json").unlink()
-    trainer._save_rng_state(str(last))
-    files = {"model.safetensors", "optimizer.pt", "scheduler.pt"}
-    assert run_folder.sealed(last)["files"].keys() == files
-    (last / "trainer_state.json").write_text('{"global_step": 12}')
-    seals.on_save(arguments, SimpleNamespace(global_step=12), None)
-    assert "trainer_state.json" in run_folder.sealed(last)["files"]
+    last, written = tmp_path / "checkpoint-12", []
+
+    class Saves:
+        """Stands for the Trainer; it writes a file late."""
+
+        def _save_checkpoint(self, model, trial):
+            written.append((last / "files.json").exists())
+            (last / "late.json").write_text("{}")
+
+    class Trainer(SavedRun, Saves):
+        args = SimpleNamespace(output_dir=str(tmp_path), should_save=True, save_only_model=False)
+        state, keep = SimpleNamespace(global_step=12), limit
+        accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
+
+        def save_more(self, checkpoint):
+            (checkpoint / "more.json").write_text("{}")
+
+    for _ in range(2):
+        Trainer()._save_checkpoint(None, None)
+    assert written == [False, False]
+    files = {"model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"}
+    assert run_folder.sealed(last)["files"].keys() == files | {"late.json", "more.json"}
     # A kill while the hashes were written leaves their partial file; it is not one to look for.
     (last / "files.json.partial").write_text("{")
     (last / "more.txt").write_text("")

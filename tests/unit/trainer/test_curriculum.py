@@ -473,7 +473,7 @@ def test_a_curriculum_with_its_own_next_round(monkeypatch):
     trainer.processing_class = SimpleNamespace(pad_token_id=0)
     trainer.guard_actions, trainer.train_dataset, trainer.num_generations = None, range(4), 2
     trainer.dead_groups = "keep"
-    trainer._scale, trainer.reward_weights = "none", torch.ones(1)
+    trainer.scale_rewards, trainer.reward_weights = "none", torch.ones(1)
     logged = {"frac_reward_zero_std": [0.5], "rollout/uniform_groups": [0.5]}
     trainer._metrics = {"train": defaultdict(list, logged)}
     columns = {name: deque(maxlen=6) for name in ("prompt", "completion", "advantages")}
