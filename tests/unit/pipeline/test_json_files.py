@@ -13,7 +13,7 @@ from data_prep.schema import read_problems
 from data_prep.sources.base import get_golds, is_sentinel
 from eval.report.__main__ import read_curves
 from eval.report.numbers import read_result
-from pipeline import card, checkpoints, errors, freshness, json_files, lock, manifest, rows, venv
+from pipeline import card, checkpoints, errors, freshness, json_files, manifest, rows, venv
 from pipeline.errors import UserError
 from stages import run_folder, sweep
 from stages.doctor import progress
@@ -127,7 +127,6 @@ READERS = {
         "run/adapter/adapter_config.json",
         lambda run: checkpoints.base_and_adapter(str(run / "run/adapter")),
     ),
-    "lock": ("run/grpo.lock", lambda run: lock._read(run / "run/grpo.lock")),
     "samples": ("run/samples/samples-0.jsonl", lambda run: load_samples(run / "run/samples")),
     "pass rates": (
         "run/pass_rates.jsonl",
@@ -149,7 +148,6 @@ MORE = {  # beside the recorded run
         "weight_map": {"a": "model.safetensors"}, "metadata": {},
     },
     "run/adapter/adapter_config.json": {"base_model_name_or_path": "owner/model", "r": 8},
-    "run/grpo.lock": {"host": "a", "pid": 1, "started": 1.0, "job": ["", "0"]},
     "run/samples/samples-0.jsonl": ["a key", "a text", 3, True],
     "run/pass_rates.jsonl": {"id": "a", "num_right": 1, "num_samples": 2},
     "run/own.jsonl": {

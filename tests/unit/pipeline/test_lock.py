@@ -1,87 +1,79 @@
 """One folder, one owner: two processes never write to the same run."""
 
+import contextlib
+import errno
 import json
 import os
-import socket
+import signal
 import subprocess
 import sys
 
-import psutil
 import pytest
+from filelock import FileLock, Timeout
 
 from pipeline import errors, lock
 
-PARENT = psutil.Process(os.getppid()).create_time()
+HOLD = """
+import sys, time
+from pipeline import errors, lock
+errors.run_cli(lambda: (lock.claim(sys.argv[1]), print("held", flush=True), time.sleep(60)))
+"""
 
 
-def lock_of(folder, **changes):
-    started = psutil.Process().create_time()
-    owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
-    file = folder.with_name(f"{folder.name}.lock")
-    file.write_text(json.dumps(owner | changes))
-    return file
+@contextlib.contextmanager
+def held(folder):
+    """Another process that has the lock of a folder."""
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-@pytest.mark.parametrize(
-    ("changes", "is_refused"),
-    [
-        ({}, False),  # this process's own
-        ({"pid": os.getppid(), "started": PARENT}, True),
-        ({"pid": os.getppid(), "started": 5.0}, False),  # another process got the number
-        # The system's clock was set while the owner lived, or another process got the number.
-        *(({"pid": os.getppid(), "started": PARENT + by}, True) for by in (-59, 59)),
-        *(({"pid": os.getppid(), "started": PARENT + by}, False) for by in (-61, 61)),
-        ({"pid": 2**22 + 1}, False),  # dead
-        ({"host": "other", "pid": 2**22 + 1}, True),  # who knows
-    ],
-)
-def test_a_lock_holds_while_its_owner_may_live(tmp_path, changes, is_refused):
-    file = lock_of(tmp_path / "run", **changes)
-    if is_refused:
-        with pytest.raises(errors.UserError, match=f"in use by process {changes['pid']}"):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lock_holds_while_its_owner_lives(tmp_path, number):
+    with held(tmp_path / "run") as process:
+        with pytest.raises(errors.UserError, match=f"in use by process {process.pid} on "):
             lock.claim(tmp_path / "run")
-    else:
+        process.send_signal(number)
+        process.wait()
         lock.claim(tmp_path / "run")
-        assert json.loads(file.read_text())["pid"] == os.getpid()
-        file.unlink()
+    lock.claim(tmp_path / "run")  # this process's own
+    file = tmp_path / "run.lock"
+    assert f"process {os.getpid()} on " in file.read_text()
+    lock.release(file, os.getpid() + 1)  # a fork of the process
+    assert file.exists()
+    lock.release(file, os.getpid())
+    assert not file.exists()
 
 
-@pytest.mark.parametrize(
-    ("job", "squeue", "is_refused"),
-    [
-        (["7", "0"], "exit 0", False),  # this job, before it was requeued
-        (["7", "1"], "exit 0", True),  # this start of it
-        (["6", "0"], "exit 0", False),  # ended a moment ago
-        (["6", "0"], "echo Invalid job id specified >&2; exit 1", False),  # ended long ago
-        (["6", "0"], "echo 6 gpu sft-grpo me R 1:00 1 node-a", True),
-        (["6", "0"], "echo Unable to contact slurm controller >&2; exit 1", True),
-        (["6", "0"], None, True),
-        (["--help", "0"], "exit 0", True),
-        ("7", "exit 0", True),
-    ],
-)
-def test_the_lock_of_a_slurm_job_that_has_ended_is_taken_over(
-    tmp_path, monkeypatch, job, squeue, is_refused
-):
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    if squeue:
-        (tmp_path / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
-        (tmp_path / "squeue").chmod(0o755)
-    file = lock_of(tmp_path / "run", host="other", pid=5, job=job)
-    if is_refused:
-        with pytest.raises(errors.UserError, match="in use by process 5 on other"):
-            lock.claim(tmp_path / "run")
-    else:
+def test_a_link_and_what_it_names_are_one_folder(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    with held(tmp_path / "link"), pytest.raises(errors.UserError, match="in use by process"):
         lock.claim(tmp_path / "run")
-        assert json.loads(file.read_text())["job"] == ["7", "1"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
-def test_a_torn_lock_is_nobodys(tmp_path, text):
+@pytest.mark.parametrize("text", ["", "{", '{"host": "a", "pid": 1, "started": 5.0}'])
+def test_a_file_that_nobody_holds_is_no_lock(tmp_path, text):
     (tmp_path / "run.lock").write_text(text)
     lock.claim(tmp_path / "run")
+    lock.release(tmp_path / "run.lock", os.getpid())
+
+
+def test_where_the_disk_has_no_locks_the_file_is_one(tmp_path, monkeypatch):
+    def refuse(handle, kind):
+        raise OSError(errno.ENOSYS, "no locks here")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.warns(UserWarning, match="flock not supported"):
+        lock.claim(tmp_path / "run")
+    file = tmp_path / "run.lock"
+    with pytest.warns(UserWarning), pytest.raises(Timeout):
+        FileLock(file, thread_local=False).acquire(timeout=0)
+    lock._held.pop(file).release()
 
 
 def test_a_run_below_a_file_is_refused(tmp_path):
