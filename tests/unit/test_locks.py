@@ -1,5 +1,6 @@
 """The locks have what pyproject.toml asks for, by hash; each environment gets its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def test_what_is_installed_here_is_of_the_lock():
 
 
 @pytest.mark.parametrize("kind", venv.KINDS)
-def test_pip_s_words(tmp_path, monkeypatch, kind):
+def test_uv_s_words(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("TORCH_INDEX", "https://torch.example/cpu")
     constraints = tmp_path / "constraints.txt"
@@ -69,8 +70,40 @@ def test_pip_s_words(tmp_path, monkeypatch, kind):
     else:
         assert f"install --no-deps --require-hashes -r locks/{kind}.txt" in words
         assert words[-1] == "install --no-deps --no-build-isolation -e ."
-    is_first = words[0] == f"install {torch} --index-url https://torch.example/cpu"
+    is_first = words[0] == f"install {torch} --default-index https://torch.example/cpu"
     assert is_first == (kind != "gpu")
+
+
+def test_uv_takes_the_indexes_that_pip_is_set_to(tmp_path, monkeypatch):
+    """From pip's file and variables; a variable counts more than the file, uv's own most."""
+    (tmp_path / "pip.conf").write_text(
+        "[global]\nindex-url = https://a.example/simple\nextra-index-url = file:///b\n  file:///c\n"
+        "cert = /file.pem\n[install]\nfind-links = /d /e\n[download]\nproxy = http://no.example\n"
+    )
+    for name in [*os.environ]:
+        if name.startswith(("PIP_", "UV_", "SSL_CERT")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("PIP_CERT", "/mine.pem")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://mine.example/simple")
+    assert venv.index_variables(sys.executable) == {
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_INDEX": "file:///b file:///c",
+        "UV_FIND_LINKS": "/d,/e",
+        "SSL_CERT_FILE": "/mine.pem",
+    }
+
+
+def test_a_set_up_that_fails_shows_the_tools_words_and_one_line(tmp_path, capfd):
+    """uv is not in an index that has nothing."""
+    (tmp_path / "pip.conf").write_text("")
+    env = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": f"{tmp_path}/pip.conf"}
+    command = [sys.executable, "-IS", "pipeline/venv.py", str(tmp_path / "venv"), "install"]
+    assert subprocess.run(command, cwd=ROOT, env=os.environ | env, check=False).returncode == 2
+    text = capfd.readouterr().err
+    assert "No matching distribution found for uv==" in text
+    assert text.splitlines()[-1].startswith(f"error: {tmp_path}/venv: could not be made")
+    assert not (tmp_path / "venv/ready").exists()
 
 
 def test_an_environment_stays_of_its_kind(tmp_path, monkeypatch):

@@ -46,13 +46,15 @@ def test_make_starts_what_it_should_in_such_a_folder(tmp_path):
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_pip_is_not_started_through_a_shell(tmp_path, monkeypatch):
+def test_nothing_is_started_through_a_shell(tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(venv, "run", lambda *words, **_: started.append(words) or "")
+    monkeypatch.setattr(venv, "index_variables", lambda python: {})
     (tmp_path / NAME).mkdir()
     assert venv.install(str(tmp_path / NAME), "gpu") == ""
     python = f"{tmp_path / NAME}/bin/python"
-    assert [words[0] for words in started] == [sys.executable, python, python]
+    assert [words[0] for words in started] == [sys.executable, *[python] * 3]
+    assert [words[words.index("--python") + 1] for words in started[2:]] == [python] * 2
 
 
 def test_superseded_runs_of_a_folder_with_brackets_are_found(tmp_path):
@@ -67,32 +69,6 @@ def test_a_name_that_is_not_utf8_is_written_and_read(tmp_path):
     name = os.fsdecode(b"\xff\xfe")
     manifest.write_json(tmp_path / "a.json", {name: 1})
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {name: 1}
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        (
-            "NewConnectionError: Failed to establish a new connection: [Errno 111] refused",
-            "network",
-        ),
-        ("Temporary failure in name resolution", "network"),
-        ("ProxyError('Cannot connect to proxy.', NewConnectionError(", "proxy"),
-        ("SSLError(SSLCertVerificationError(1, 'CERTIFICATE_VERIFY_FAILED'", "certificate"),
-        ("ERROR: HTTP error 403 Client Error: Forbidden for url", "PIP_INDEX_URL"),
-        ("Could not install packages due to an OSError: [Errno 28] No space left", "space"),
-        ("Error: [Errno 13] Permission denied: '/x/.venv'", "access"),
-    ],
-)
-def test_the_cause_of_a_set_up_that_fails(text, word):
-    assert word in venv.cause(text, ["no pip"])
-
-
-@pytest.mark.parametrize(("tried", "word"), [("", ""), ("ERROR: No matching", "No matching")])
-def test_a_conflict_is_pips_to_tell_where_its_index_answers(monkeypatch, tried, word):
-    monkeypatch.setattr(venv, "run", lambda *words, **variables: tried)
-    line = venv.cause("ERROR: ResolutionImpossible: for help visit", ["pip"])
-    assert word in line and bool(line) is bool(tried)
 
 
 def test_an_environment_whose_python_is_gone(tmp_path):
