@@ -11,8 +11,8 @@ a GPU of its own. `sft.` before a key means that of
 recipe's SFT. `sft.data=own,math` trains SFT on other data (`stages.sweep_data`), `data=` GRPO. The
 table has means over the values of `seed`. The same command resumes: finished runs are up to date, a
 killed one resumes from its last checkpoint. `<run>/sweep` gets `table.md`, `table.json` and
-`seeds.json` for programs, and pictures: the curves, and a heat map of two keys. Published scores of
-the same sweep stand beside ours.
+`seeds.json` for programs, and a picture of the curves. Published scores of the same sweep stand
+beside ours.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The page of a sweep: means over its seeds, a grid of two keys, a row for each run, pictures.
+"""The page of a sweep: means over its seeds, a grid of two keys, a row for each run, curves.
 
 Where scores of the same sweep are published, they stand beside ours. A cell that has not run, or is
 not published, is empty.
@@ -23,6 +23,7 @@ The change from the first avg@k to the last, and its difference to that of the f
 by seed."""
 # Student's t for 95 %, by degrees of freedom from 1; above, the last is a little too wide.
 T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+CURVES = "curves.png"
 COLORS = ("#3f7fd0", "#9aa5b1", "#e0862f", "#3a9a62", "#9a68c0", "#c0504d")
 Rows = list[dict[str, Any]]
 Table = tuple[list[str], list[list[str]]]
@@ -75,8 +76,8 @@ def figure_of(rows: Rows) -> str:
     return "avg@k" if any(row["avg@k"] is not None for row in rows) else "correct"
 
 
-def grid(rows: Rows) -> tuple | None:
-    """Figure, keys, their values, and by these the figure's values; None if not two keys vary."""
+def grid_table(rows: Rows) -> Table | None:
+    """The runs' figure by two keys; None if not two keys vary."""
     keys = [key for key in rows[0]["values"] if key != "seed"]
     choices = {key: list(dict.fromkeys(row["values"][key] for row in rows)) for key in keys}
     choices = {key: values for key, values in choices.items() if len(values) > 1}
@@ -87,7 +88,8 @@ def grid(rows: Rows) -> tuple | None:
         at = cells.setdefault(tuple(row["values"][key] for key in choices), [])
         at += figures(row, figure_of(rows))
     (down, across), (names, columns) = choices, choices.values()
-    return figure_of(rows), down, across, names, columns, cells
+    body = [[one, *(show(cells.get((one, two), [])) for two in columns)] for one in names]
+    return [f"{figure_of(rows)}: {down} \\ {across}", *columns], body
 
 
 def figures(row: dict[str, Any], figure: str) -> list[float]:
@@ -182,13 +184,14 @@ def beside_note(rows: Rows, published: PublishedSweep) -> str:
 def to_markdown(
     rows: Rows,
     title: str,
-    pictures: list[str],
+    has_picture: bool = False,
     sets: list[list[str]] | None = None,
     published: PublishedSweep | None = None,
 ) -> str:
     """The tables as a page; a figure that a run never had is an empty cell.
 
     Args:
+        has_picture: whether the curves are beside the page.
         sets: a row for each data set that varies: key=value, its file, its sources, its rows.
     """
     parts = [f"# {title}"]
@@ -199,78 +202,20 @@ def to_markdown(
     if published:
         parts.append(markdown_table(*beside_table(rows, published)))
         parts.append(beside_note(rows, published))
-    elif found := grid(rows):
-        figure, down, across, names, columns, cells = found
-        body = [[one, *(show(cells.get((one, two), [])) for two in columns)] for one in names]
-        parts.append(markdown_table([f"{figure}: {down} \\ {across}", *columns], body))
+    elif grid := grid_table(rows):
+        parts.append(markdown_table(*grid))
     body = []
     for row in rows:
         values = ("" if row[column] is None else row[column] for column in COLUMNS)
         body.append([f"{v:.3f}" if isinstance(v, float) else str(v) for v in values])
     parts.append(markdown_table([*COLUMNS], body))
-    return "\n\n".join([*parts, NOTES, *(f"![{name}]({name})" for name in pictures)]) + "\n"
+    parts += [NOTES, *([f"![avg@k by step]({CURVES})"] if has_picture else [])]
+    return "\n\n".join(parts) + "\n"
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def draw_grid(axis: Any, rows: Rows) -> None:
-    """The grid as a heat map."""
-    figure, down, across, names, columns, cells = grid(rows)
-    found = [[cells.get((one, two), []) for two in columns] for one in names]
-    draw_cells(axis, found, figure)
-    label_cells(axis, (down, names), (across, columns))
-
-
-def draw_cells(axis: Any, cells: list[list[list[float]]], figure: str) -> None:
-    """A heat map of cells, each the values of its runs; an empty one stays white."""
-    means = [[interval(cell)[0] if cell else math.nan for cell in line] for line in cells]
-    image = axis.imshow(means, cmap="cividis", aspect="auto")
-    for y, line in enumerate(cells):
-        for x, cell in enumerate(line):
-            color = "white" if cell and image.norm(means[y][x]) < 0.5 else "black"
-            text = show(cell).replace(" ±", "\n±")
-            axis.text(x, y, text, ha="center", va="center", color=color)
-    axis.grid(visible=False)
-    axis.figure.colorbar(image, ax=axis, label=figure)
-
-
-def label_cells(axis: Any, down: tuple[str, list[str]], across: tuple[str, list[str]]) -> None:
-    """Name the rows and the columns of a heat map."""
-    (ylabel, names), (xlabel, columns) = down, across
-    axis.set_xticks(range(len(columns)), columns, rotation=20 if max(map(len, columns)) > 10 else 0)
-    axis.set_yticks(range(len(names)), names)
-    axis.set(xlabel=xlabel, ylabel=ylabel)
-
-
-def draw_beside(axes: Any, rows: Rows, published: PublishedSweep) -> None:
-    """Our scores and the published ones: two heat maps of two keys, or two lines of one key."""
-    found = set_beside(rows, published)
-    keys = list(found.values)
-    title = f"published: {published.source}\n{published.note.partition(';')[0]}"
-    what = "validation problems of this run" if figure_of(rows) == "avg@k" else "training problems"
-    named = {f"ours: {figure_of(rows)}\n{what}": found.ours, title: found.theirs}
-    if len(keys) == 1:
-        names = found.values[keys[0]]
-        for color, (name, cells) in zip(COLORS, named.items(), strict=False):
-            points = [(at, *interval(cells[one,])) for at, one in enumerate(names) if cells[one,]]
-            where, means, halves = zip(*points, strict=True) if points else ((), (), ())
-            halves = [0 if math.isnan(half) else half for half in halves]
-            label = ", ".join(name.split("\n"))
-            axes.errorbar(where, means, halves, color=color, marker="o", capsize=2, label=label)
-        axes.set_xticks(range(len(names)), names)
-        axes.set(xlabel=keys[0], ylabel="score", ylim=(0, 1))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-        return
-    down, across = keys
-    for axis, (name, cells) in zip(axes, named.items(), strict=True):
-        lines = [[cells[one, two] for two in found.values[across]] for one in found.values[down]]
-        draw_cells(axis, lines, figure_of(rows) if cells is found.ours else "validation score")
-        label_cells(axis, (down, found.values[down]), (across, found.values[across]))
-        axis.set_title(name, fontsize=10)
 
 
 def seed_curves(rows: Rows) -> dict[str, list[list[float]]]:
@@ -313,30 +258,12 @@ def write(
     """Write what is known of the runs so far; `sets` and `published` as for `to_markdown`."""
     from matplotlib.figure import Figure
 
-    pictures = []
-
-    def save(name: str, picture: Any) -> None:
-        picture.savefig(root / name, dpi=150)
-        pictures.append(name)
-
-    if any(row["curve"] for row in rows) and len(groups(rows)) <= len(COLORS):
+    has_picture = any(row["curve"] for row in rows) and len(groups(rows)) <= len(COLORS)
+    if has_picture:
         picture = Figure((6.4, 4.0), layout="constrained")
         draw_curves(picture.subplots(), rows)
-        save("curves.png", picture)
-    if published and len(published.keys) == 2:
-        height, width = (len(values) for values in set_beside(rows, published).values.values())
-        picture = Figure((2 * (2.4 + width), 1.8 + 0.6 * height), layout="constrained")
-        draw_beside(picture.subplots(1, 2), rows, published)
-        save("heat_map.png", picture)
-    elif published:
-        picture = Figure((6.4, 4.0), layout="constrained")
-        draw_beside(picture.subplots(), rows, published)
-        save("published.png", picture)
-    elif found := grid(rows):
-        picture = Figure((2.4 + len(found[4]), 1.4 + 0.6 * len(found[3])), layout="constrained")
-        draw_grid(picture.subplots(), rows)
-        save("heat_map.png", picture)
-    page = to_markdown(rows, title, pictures, sets, published)
+        picture.savefig(root / CURVES, dpi=150)
+    page = to_markdown(rows, title, has_picture, sets, published)
     (root / "table.md").write_text(page, encoding="utf-8")
     manifest.write_json(root / "table.json", manifest.finite(rows))
     if any("seed" in row["values"] for row in rows):

@@ -203,6 +203,6 @@ def test_the_page_names_the_sets_and_their_rows(recipe, tmp_path):
         ["sft.data=hard", "mine/data-hard.yaml", "generic", "7,200"],
     ]
     row = dict.fromkeys(sweep_page.COLUMNS) | {"values": {"sft.data": "hard"}, "curve": []}
-    page = sweep_page.to_markdown([row], "A sweep", [], sets)
+    page = sweep_page.to_markdown([row], "A sweep", sets=sets)
     assert "| sft.data=hard | mine/data-hard.yaml | generic | 7,200 |" in page
     assert sweep_data.count_rows(tmp_path / "own.jsonl") == ""
