@@ -1,13 +1,10 @@
 """Rows of files: local JSON, CSV, TSV, parquet and Arrow files, and data sets of the hub.
 
-Every row comes with its place (`file:line`, or `file: row N`). Data files are untrusted: a row that
-cannot be read, or is too long for memory, becomes a `BadRow`, and the next one is read. Some damage
-hides the rows behind it: in a JSON list, gzip, a parquet page, or by an open quote in a CSV file.
-There the reader stops with file and row. It also stops, before it reads rows, at a packed file that
-expands far more than data does.
+Every row comes with its place (`file:line`, or `file: row N`). A row that cannot be read becomes a
+`BadRow`, and the next one is read. Some damage hides the rows behind it: in a JSON list, gzip, a
+parquet page, or by an open quote in a CSV file. There the reader stops with the place.
 """
 
-import codecs
 import contextlib
 import csv
 import glob
@@ -17,11 +14,11 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from pipeline.errors import UserError, disk_fault
 from pipeline.json_files import refuse_repeated
@@ -32,16 +29,10 @@ FORMATS = (".jsonl", ".json", ".csv", ".tsv")
 SUFFIXES = (*FORMATS, *(f"{name}.gz" for name in FORMATS), ".parquet", ".arrow")
 SPLITS = ("train", "test", "validation", "valid", "val", "dev", "eval")
 _PARQUET_ROWS = 256  # a row of worked solutions can take 200 kB: a few hundred are held at once
-MAX_ROW = 1 << 24  # bytes; 64 k tokens of thought take 0.3 MB
-# Our sets pack 3 to 38 times, one row of GSM8K over and over 229 times, deflate anything at most
-# 1,032 times. Measured over a stretch of so many unpacked bytes: small files may do as they like.
-MAX_RATIO, STRETCH = 200, 1 << 28
+MAX_ROW = 1 << 24  # bytes of a line; 64 k tokens of thought take 0.3 MB
 TOO_LONG = f"longer than {MAX_ROW >> 20} MiB; split or remove the row"
-_ROW_COST = 64  # bytes of an empty one in Python: run lengths pack millions of rows into nothing
 EXACT = 2.0**53  # below, a float holds every whole number
-_BLANK = re.compile(r"[ \t\n\r]*")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_BETWEEN_ROWS = re.compile(r"\s*(?:,\s*(?!\])|(?=\]))")
 _OWN_MAGIC = {".gz": b"\x1f\x8b", ".parquet": b"PAR1"}
 _NOT_DATA = {
     rb"version https://git-lfs": "a Git LFS pointer, not the data; run `git lfs pull` in its "
@@ -51,9 +42,6 @@ _NOT_DATA = {
     rb"\x1f\x8b": "packed by gzip; end its name in .gz, or unpack it",
     rb"PAR1": "a parquet file; name it .parquet",
     rb"PK\x03\x04": "a zip archive; unpack it",
-    # The second is ASCII without a byte order mark: every other byte is zero.
-    rb"\xff\xfe|\xfe\xff|\x00\x00\xfe\xff|(?:[^\x00]\x00){8}|(?:\x00[^\x00]){8}": "UTF-16 or "
-    "UTF-32 text; re-encode it: iconv -f UTF-16 -t UTF-8",
 }
 
 
@@ -88,14 +76,14 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
 def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]:
     """Yield `(where, row)` of a local file, with a `BadRow` for each row that cannot be read.
 
-    Rows are streamed. JSON is objects line by line, or one list of them. CSV and TSV need a header,
-    which shows their separator, and every value is text. These may be packed as `.gz`. Parquet, and
-    the Arrow of `save_to_disk`, are read too. A bare list of chat turns (the training files of ORZ)
-    becomes `{"conversations": row}`.
+    Rows are streamed, but for a list. JSON is objects line by line, or one list of them. CSV and
+    TSV need a header, which shows their separator, and every value is text. These may be packed as
+    `.gz`. Parquet, and the Arrow of `save_to_disk`, are read too. A bare list of chat turns (the
+    training files of ORZ) becomes `{"conversations": row}`.
 
     Raises:
-        UserError: a missing file, an unknown suffix, no data (a Git LFS pointer, a web page,
-            UTF-16), or damage behind which no row can be read.
+        UserError: a missing file, an unknown suffix, no data (a Git LFS pointer, a web page), or
+            damage behind which no row can be read.
     """
     path = Path(path)
     if not path.is_file():
@@ -109,10 +97,6 @@ def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]
         for magic, fault in _NOT_DATA.items():
             if re.match(magic, start):
                 raise UserError(f"{path}: {fault}")
-    if path.suffix == ".gz":
-        _check_expansion(path, _unpack_gzip(path))
-    if path.suffix == ".parquet":
-        _check_expansion(path, _unpack_parquet(path))
     if path.suffix in (".parquet", ".arrow"):
         yield from _read_table(path)
     elif Path(path.name.removesuffix(".gz")).suffix in (".csv", ".tsv"):
@@ -160,50 +144,27 @@ def list_files(place: Path, split: str) -> list[Path]:
     return [path for path in files if formats[path] in kinds]
 
 
-def _read_lines(path: Path, keep_rest: bool = False) -> Iterator[tuple[int, bytes]]:
-    """Yield `(line number from 1, bytes)` of a plain or gzipped file.
-
-    A line that is longer than `MAX_ROW` is cut there; `keep_rest` yields the rest in pieces.
-    """
-    number, is_start = 0, True
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[gzip.GzipFile | BinaryIO]:
+    """A plain or gzipped file, to read its bytes."""
     try:
-        # Binary mode splits on \n alone; text mode's splitlines breaks rows that hold U+2028.
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb", 1 << 20) as file:
-            while piece := file.readline(MAX_ROW + 1):
-                if is_start:
-                    number += 1
-                if is_start or keep_rest:
-                    yield number, piece
-                is_start = piece.endswith(b"\n")
+            yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(
-            f"{path}:{number + 1}: truncated or damaged gzip ({error}); fetch the file again"
-        ) from error
+        fault = f"truncated or damaged gzip ({error})"
+        raise UserError(f"{path}: {fault}; fetch the file again") from error
 
 
-def _unpack_gzip(path: Path) -> Iterator[tuple[int, int]]:
-    with path.open("rb") as packed, gzip.open(packed) as file:
-        while piece := file.read(1 << 20):
-            yield len(piece), packed.tell()
-
-
-def _check_expansion(path: Path, pieces: Iterable[tuple[int, float]]) -> None:
-    """Refuse a packed file that expands far more than data does, before its rows fill memory.
-
-    Args:
-        pieces: (its bytes unpacked, bytes of the file up to its end) of each.
-    """
-    size, start = 0, 0.0
-    # The reader meets the damage itself, and tells its row.
-    with contextlib.suppress(EOFError, OSError, UnicodeDecodeError, zlib.error):
-        for unpacked, packed in pieces:
-            size += unpacked
-            if size > max(STRETCH, MAX_RATIO * (packed - start)):
-                fault = f"{(packed - start) / 1e6:.3f} MB unpack to {size / 1e6:,.0f} MB, more than"
-                remedy = "check its source; if it is data, unpack it to .jsonl yourself"
-                raise UserError(f"{path}: {fault} {MAX_RATIO} times as much; {remedy}")
-            if size > STRETCH:
-                size, start = 0, packed
+def _read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield `(line number from 1, bytes)`; a line that is longer than `MAX_ROW` is cut there."""
+    number, is_start = 0, True
+    # Binary mode splits on \n alone; text mode's splitlines breaks rows that hold U+2028.
+    with _open(path) as file:
+        while piece := file.readline(MAX_ROW + 1):
+            if is_start:
+                number += 1
+                yield number, piece
+            is_start = piece.endswith(b"\n")
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -283,48 +244,19 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         yield where, row
 
 
-def _read_blocks(path: Path) -> Iterator[str]:
-    """Yield the text of a file, more than `MAX_ROW` bytes at a time but for the last."""
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    held, size = [], 0
-    for _, piece in _read_lines(path, keep_rest=True):
-        held.append(piece)
-        size += len(piece)
-        if size > MAX_ROW:
-            yield decoder.decode(b"".join(held))
-            held, size = [], 0
-    yield decoder.decode(b"".join(held), final=True)
-
-
 def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     """Yield `(file: row N, row or BadRow)` of a file that holds one list of all rows."""
-    blocks = _read_blocks(path)
-    text, number, is_cut = next(blocks), 1, False
+    with _open(path) as file:
+        text = file.read().decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     try:
-        at = _BLANK.match(text, text.index("[") + 1).end()
-        while True:
-            while len(text) - at <= 2 * MAX_ROW and (block := next(blocks, "")):
-                text, at, is_cut = text[at:] + block, 0, True
-            if text.startswith("]", at):
-                break
-            value, end = _DECODER.raw_decode(text, at)
-            where = f"{path}: row {number}"
-            row = _to_row(value, text[at:end], where)
-            yield where, row if end - at <= MAX_ROW else BadRow(f"{where}: {TOO_LONG}")
-            number += 1
-            gap = _BETWEEN_ROWS.match(text, end)
-            if not gap:
-                raise ValueError("a row must be followed by a comma and a row, or by ]")
-            at = gap.end()
-        if text[at + 1 :].strip():
-            raise ValueError("there is text after the list")
+        values = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        fault = error
-        if is_cut or len(text) - at > MAX_ROW:  # the error counts from the cut
-            fault = f"{getattr(error, 'msg', error)}, or {TOO_LONG}"
         remedy = "fix the list, or fetch the file again if it is truncated"
-        fault = f"malformed JSON ({fault}), so no row after it can be read; {remedy}"
-        raise UserError(f"{path}: row {number}: {fault}") from error
+        fault = f"malformed JSON ({error}), so no row can be read; {remedy}"
+        raise UserError(f"{path}: {fault}") from error
+    for number, value in enumerate(values, 1):
+        where = f"{path}: row {number}"
+        yield where, _to_row(value, text, where)
 
 
 def _csv_lines(path: Path) -> Iterator[str]:
@@ -381,10 +313,9 @@ def _read_table(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     number = 0
     try:
         for batch in _open_table(path):
-            for row in _rows_of_batch(batch):
+            for row in batch.to_pylist():
                 number += 1
-                where = f"{path}: row {number}"
-                yield where, BadRow(f"{where}: {TOO_LONG}") if row is None else row
+                yield f"{path}: row {number}", row
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         if disk_fault(error):  # the file may be as it was
             raise
@@ -408,60 +339,19 @@ def _open_table(path: Path) -> Iterator[Any]:
             yield batch
 
 
-def _rows_of_batch(batch: Any) -> Iterator[Row | None]:
-    """Yield the rows of a batch; None in place of one that is too long."""
-    if batch.nbytes <= MAX_ROW:
-        yield from batch.to_pylist()
-        return
-    for index in range(len(batch)):
-        part = batch.slice(index, 1)
-        if part.nbytes > MAX_ROW:
-            yield None
-        else:
-            yield from part.to_pylist()
-
-
-def _unpack_parquet(path: Path) -> Iterator[tuple[int, float]]:
-    import pyarrow.parquet
-
-    number, size = 0, path.stat().st_size
-    with contextlib.suppress(pyarrow.ArrowException), pyarrow.parquet.ParquetFile(path) as file:
-        meta = file.metadata
-        said = sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
-        yield said if said > MAX_RATIO * size else 0, size  # before a page is unpacked
-        for batch in _read_batches(file):
-            number += len(batch)
-            yield batch.nbytes + _ROW_COST * len(batch), size * number / meta.num_rows
-
-
 def _read_batches(file: Any) -> Iterator[Any]:
-    """Yield a few hundred rows at a time, fewer where they might take more than `STRETCH` bytes.
-
-    A dictionary page holds a value once that any number of rows may share.
-    """
+    """Yield a few hundred rows at a time; a short float keeps its digits."""
     import pyarrow
 
-    widest = 1.0  # bytes that one row may take
-    for number in range(file.metadata.num_row_groups):
-        group, size = file.metadata.row_group(number), 0.0
-        for index in range(group.num_columns):
-            column = group.column(index)
-            if column.has_dictionary_page:
-                packed = column.data_page_offset - column.dictionary_page_offset
-                ratio = column.total_uncompressed_size / column.total_compressed_size
-                size += packed * ratio
-        widest = max(widest, size)
     fields, texts = [], []
     for field in file.schema_arrow:
         if pyarrow.types.is_dictionary(field.type):
             field = field.with_type(field.type.value_type)
-        is_narrow = pyarrow.types.is_float32(
-            field.type
-        )  # as text 0.1, but as float64 0.10000000149
+        # As text 0.1, but as float64 0.10000000149.
+        is_narrow = pyarrow.types.is_float32(field.type)
         texts.append(field.with_type(pyarrow.string()) if is_narrow else field)
         fields.append(field.with_type(pyarrow.float64()) if is_narrow else field)
-    num_rows = min(_PARQUET_ROWS, max(1, int(STRETCH / widest)))
-    for batch in file.iter_batches(num_rows):
+    for batch in file.iter_batches(_PARQUET_ROWS):
         yield batch.cast(pyarrow.schema(texts)).cast(pyarrow.schema(fields))
 
 

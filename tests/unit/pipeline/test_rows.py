@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import random
 import tracemalloc
 
 import pyarrow
@@ -192,18 +191,15 @@ def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, conte
     ("name", "content", "num_rows", "place", "words"),
     [
         # Damage behind which nothing can be read.
-        *[("a.json", content, num_rows, f": row {num_rows + 1}", words) for content, num_rows, words
-          in (
-            (b'[{"a": 1},\n {"a"', 1, "truncated"),
-            (b'[{"a": 1}, {"a": 2},', 2, "truncated"),
-            (b"[", 0, "truncated"),
-            (b'[{"a": 1},\n {"a": \\, "b": 0}, {"a": 3}]', 1, "Expecting value: line 2 column 8"),
-            (b'[{"a": 1} {"a": 2}, {"a": 3}]', 1, "a comma"),
-            (b'[{"a": 1},]', 1, "no row"),
-            (b'[{"a": 1}] [{"a": 2}]', 1, "text after the list"),
-            (b'[{"a": 1}, {"a": NaN}, {"a": 3}]', 1, "NaN"),
-            (b'[{"a": ' + b"[" * 200_000 + b'}, {"a": 2}]', 0, "recursion"),
-          )],
+        *[("a.json", content, 0, "", words) for content, words in (
+            (b'[{"a": 1},\n {"a"', "truncated"),
+            (b"[", "truncated"),
+            (b'[{"a": 1},\n {"a": \\, "b": 0}, {"a": 3}]', "Expecting value: line 2 column 8"),
+            (b'[{"a": 1} {"a": 2}, {"a": 3}]', "Expecting ',' delimiter"),
+            (b'[{"a": 1}] [{"a": 2}]', "Extra data"),
+            (b'[{"a": 1}, {"a": NaN}, {"a": 3}]', "NaN"),
+            (b'[{"a": ' + b"[" * 200_000 + b'}, {"a": 2}]', "recursion"),
+        )],
         ("a.csv", b'a,b\n1,2\n"1,2\n3,4\n', 1, ":4", "its quote is never closed"),
         ("a.parquet", b"PAR1 not parquet", 0, ": row 1", "not readable as parquet"),
         ("a.parquet", b"", 0, ": row 1", "not readable as parquet"),
@@ -213,9 +209,6 @@ def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, conte
         ("a.jsonl.gz", b"<!DOCTYPE html><html>", 0, "", "a web page"),
         ("a.json", b"\n<html><head>", 0, "", "a web page"),
         ("a.csv", b'<?xml version="1.0"?><Error>', 0, "", "a web page"),
-        ("a.jsonl", '{"a": 1}\n'.encode("utf-16"), 0, "", "UTF-16"),
-        ("a.jsonl", '{"a": 1, "b": 2}\n'.encode("utf-16-le"), 0, "", "UTF-16"),
-        ("a.csv", "a,b\n".encode("utf-32"), 0, "", "UTF-32 text"),
         ("a.csv", b"a,a\n1,2\n", 0, ":1", "two columns have one name"),
         ("a.csv", b'"a"b,c\n1,2\n', 0, ":1", "malformed CSV"),
         ("a.txt", b"a,b", 0, "", "unknown format"),
@@ -246,7 +239,7 @@ def test_a_damaged_gzip_file_stops_the_reader(tmp_path, name):
     wrong = packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:]  # its checksum
     for content in (packed[: len(packed) // 2], packed[:-9], wrong, plain.encode()):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match=rf"{name}:\d+: truncated or damaged gzip"):
+        with pytest.raises(UserError, match=rf"{name}: truncated or damaged gzip"):
             list(read_rows_and_faults(tmp_path / name))
 
 
@@ -273,74 +266,18 @@ def test_parquet_is_read_up_to_its_damage(tmp_path):
         list(found)
 
 
-NOISE = [{"a": random.Random(n).randbytes(50).hex()} for n in range(1000)]
-
-
-def write(path, rows, times=1, **options):
-    """Rows, then again, in the container that the name asks for; parquet in row groups."""
-    if path.suffix == ".parquet":
-        table = pyarrow.Table.from_pylist(rows)
-        with pyarrow.parquet.ParquetWriter(path, table.schema, **options) as writer:
-            for _ in range(times):
-                writer.write_table(table)
-        return path
-    text = ",\n".join(map(json.dumps, rows)) if "json." in path.name else None
-    lines = [f"[{text}", *[text] * (times - 1)] if text else []
-    content = ",".join(lines) + "]" if text else "".join(json.dumps(r) + "\n" for r in rows) * times
-    path.write_bytes(pack(content.encode()))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("name", "rows", "times", "options"),
-    [
-        ("a.jsonl.gz", [{"a": "x" * 1000}], 2000, {}),  # long rows, short ones, one line, a list
-        ("a.jsonl.gz", [{}], 500_000, {}),
-        ("a.jsonl.gz", [{"a": "x" * 2_000_000}], 1, {}),
-        ("a.json.gz", [{}], 500_000, {}),
-        ("a.jsonl.gz", [*NOISE, *[{}] * 500_000], 1, {}),  # behind rows as they should be
-        # What the file says of itself, a value that all rows share, rows of nothing.
-        ("a.parquet", [{"a": "x" * 100_000}], 20, {"use_dictionary": False, "compression": "zstd"}),
-        ("a.parquet", [{"a": "x" * 10_000}] * 300, 1, {}),
-        ("a.parquet", [{"a": 0}] * 50_000, 1, {}),
-    ],
-)
-def test_a_packed_file_that_expands_as_no_data_does_is_refused(
-    tmp_path, monkeypatch, name, rows, times, options
-):
-    monkeypatch.setattr(reading, "STRETCH", 1 << 18)
-    path = write(tmp_path / name, rows, times, **options)
-    found = read_rows_and_faults(path)
-    with pytest.raises(UserError, match=rf"{name}: .* MB unpack to .* 200 times") as error:
-        for number, _ in enumerate(found):
-            assert number < 400_000
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.parquet"])
-def test_data_may_be_packed_well(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(reading, "STRETCH", 1 << 18)
-    rows = [{"a": f"{n * 7919 % 100_003} apples " + "and a tree " * 30} for n in range(3000)]
-    assert len(list(read_rows(write(tmp_path / name, rows)))) == 3000
-    monkeypatch.undo()  # a bomb too small to harm
-    assert len(list(read_rows(write(tmp_path / name, [{"a": "x" * 10_000}], 20)))) == 20
-
-
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.jsonl", "a.csv", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl", "a.csv"])
 def test_a_row_that_is_too_long_is_a_fault_and_the_next_is_read(tmp_path, monkeypatch, name):
     monkeypatch.setattr(reading, "MAX_ROW", 1000)
     rows = [
         {"a": value, "b": "0"} for value in ("x", "y" * 900, "long " * 210, "z", "l" * 9000, "w")
     ]
-    if name == "a.json.gz":
-        rows.pop(4)  # so long a row of a list hides what is behind it
     path = tmp_path / name
     if name == "a.csv":
         path.write_text("a,b\n" + "".join(f'"{row["a"]}",0\n' for row in rows))
-    elif name == "a.jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
-        write(path, rows)
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        path.write_bytes(pack(lines) if name.endswith(".gz") else lines)
     found = [row for _, row in read_rows_and_faults(path)]
     assert [row for row in found if not isinstance(row, BadRow)] == [
         row for row in rows if len(row["a"]) < 1000
@@ -348,19 +285,15 @@ def test_a_row_that_is_too_long_is_a_fault_and_the_next_is_read(tmp_path, monkey
     assert len(found) == len(rows)
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
 def test_a_line_without_an_end_is_not_held_in_memory(tmp_path, name):
     path = tmp_path / name
     with path.open("wb") as file:
-        file.write(b"[" if name == "a.json" else b"a\n")
+        file.write(b"a\n")
         file.truncate(1 << 28)
     tracemalloc.start()
     try:
-        if name == "a.json":
-            with pytest.raises(UserError, match="row 1"):
-                read_all(path)
-        else:
-            assert not read_all(path)[0]
+        assert not read_all(path)[0]
         assert tracemalloc.get_traced_memory()[1] < 3 << 26
     finally:
         tracemalloc.stop()
