@@ -109,9 +109,8 @@ def pointless(stage: str, settings: Settings) -> dict[str, str]:
 
     A value that says off as the default does asks for nothing.
     """
-    rules = [*pointless_of_both(settings)]
-    if stage == "grpo":
-        rules += pointless_of_grpo(settings)
+    own = pointless_of_sft if stage == "sft" else pointless_of_grpo
+    rules = [*pointless_of_both(settings), *own(settings)]
     return {
         key: needed
         for keys, acts, needed in rules
@@ -200,6 +199,7 @@ def faults(
     yield from of_device(settings)
     yield from of_optimizer(settings, engine)
     yield from of_mappings(settings)
+    yield from of_first_evaluation(settings)
     if stage == "sft":
         yield from of_sft(settings)
         return
@@ -359,6 +359,19 @@ def of_rewards(s: Settings) -> Iterator[str]:
         )
 
 
+def of_first_evaluation(s: Settings) -> Iterator[str]:
+    """An evaluation that would never come."""
+    key, end, unit = "eval_delay", s.num_train_epochs, "epochs"
+    if s.eval_strategy == "steps":
+        key = "eval_steps" if (s.eval_steps or 0) >= s.eval_delay else key
+        end, unit = s.max_steps, "steps"
+    elif s.max_steps > 0:  # epochs are not known
+        return
+    first = getattr(s, key)
+    if s.eval_strategy != "no" and not s.eval_on_start and 0 < end < (first or 0):
+        yield f"{key}: {first:g} is beyond the last of {end:g} {unit}: no evaluation; lower it"
+
+
 def of_evaluation(s: Settings) -> Iterator[str]:
     """An evaluation of GRPO that would leave problems out, or come at other steps."""
     if s.eval_strategy == "no":
@@ -506,8 +519,14 @@ def pointless_of_both(s: Settings) -> Iterator[Rule]:
     yield "stochastic_rounding", rounds, "it rounds bfloat16 weights, without LoRA"
 
 
+def pointless_of_sft(s: Settings) -> Iterator[Rule]:
+    """Rules of `pointless` for SFT alone."""
+    yield "label_smoothing_factor", s.loss_type == "nll", "it needs loss_type: nll"
+
+
 def pointless_of_grpo(s: Settings) -> Iterator[Rule]:
     """Rules of `pointless` for GRPO alone."""
+    yield "lora_dropout", not s.disable_dropout, "disable_dropout: true turns it off"
     if s.curriculum in MODES or ":" in s.curriculum:
         for key, modes in READ_BY.items():
             yield key, s.curriculum in modes, f"it needs curriculum: {' or '.join(modes)}"

@@ -54,6 +54,7 @@ class Rehearsal:
         self.stage, self.model, self.folder, self.typed = stage, model, folder, typed
         self.processes, self.start = processes, ""
         self.is_resumed = False  # how far the last attempt has come
+        self.unused: list[str] = []  # arguments that the optimizer of the last attempt did not take
         # In the order of a bisection: switches before what they switch on, what was typed last.
         order = sorted(values, key=lambda key: (key in typed, values[key] is not True))
         self.values = {key: values[key] for key in order}
@@ -116,6 +117,7 @@ class Rehearsal:
         with blamed_curriculum(getattr(args, "curriculum", ""), trainer):
             training.train(trainer, self.stage, checkpoint)
         training.save(trainer)
+        self.unused = unused_arguments(trainer)
 
     def error_of(self, values: Mapping[str, Any], resumes: bool = True) -> Exception | None:
         """What an attempt raises."""
@@ -196,6 +198,14 @@ class Rehearsal:
         ]
 
 
+def unused_arguments(trainer: Any) -> list[str]:
+    """The names in `optim_args` that the trainer's optimizer does not have; nobody refuses them."""
+    optimizer, given = trainer.optimizer, trainer.args.optim_args or ""
+    names = [pair.partition("=")[0].strip() for pair in given.split(",") if pair]
+    known = optimizer.param_groups[0].keys()
+    return [name for name in names if name not in known and not hasattr(optimizer, name)]
+
+
 def words_of(value: Any) -> list[str]:
     """The words in a value by which a message may name it: texts, and names within mappings."""
     if isinstance(value, str):
@@ -251,6 +261,10 @@ def inspect(rehearsal: Rehearsal) -> Found:
             found.faults.append(line)
     if found.faults or found.notes:  # without the key of a fault others may lose their reader
         return found
+    if rehearsal.unused:
+        names = ", ".join(rehearsal.unused)
+        line = f"optim_args: {rehearsal.values['optim_args']!r}: the optimizer takes no {names}"
+        found.notes.append(f"{line}, which would have no effect")
     own = own_keys(load_keys(rehearsal.stage)[0])
     for key in rehearsal.unread():
         line = f"{key}: {rehearsal.values[key]!r} has no effect: nothing reads it"

@@ -214,7 +214,7 @@ def small(values: Mapping[str, Any], stage: str, steps: int) -> dict[str, Any]:
         "eval_steps": 1,
         "eval_delay": 0,
         "eval_on_start": False,
-        "gradient_accumulation_steps": 1,
+        "gradient_accumulation_steps": min(2, values.get("gradient_accumulation_steps", 1)),
         "dataloader_num_workers": min(1, values.get("dataloader_num_workers") or 0),
     }
     if stage == "sft":
