@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import keys, named_models, strict_yaml
+from pipeline import keys, strict_yaml
 from pipeline.errors import UserError
 from pipeline.freshness import looks_current
+from pipeline.models import named_models
 from pipeline.settings import Settings, read_settings
 from pipeline.stages import (
     CHECKED_AHEAD,
@@ -137,7 +138,7 @@ def check_of_model(request: Request) -> list[Command]:
     """The check of a user's own model, before data is built for it."""
     if not request["model"]:
         return []
-    words = ["-m", "pipeline.checkpoints", request["model"]]
+    words = ["-m", "pipeline.models.checkpoints", request["model"]]
     # A model without a chat template passes if SFT gives it one: by sft.yaml, ARGS or KEYS. The
     # check then takes the word as the place that the template comes from.
     sft = Path(request.recipe, "sft.yaml")

@@ -25,12 +25,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from pipeline import consent, named_models, strict_yaml
+from pipeline import consent, strict_yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.lock import claim
 from pipeline.memory import memory_fault
+from pipeline.models import named_models
 from pipeline.paths import plain
 from pipeline.renamed import hint
 from pipeline.values import fault

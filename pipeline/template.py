@@ -15,15 +15,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline.checkpoints import (
+from pipeline.errors import UserError, run_cli
+from pipeline.folders import check_output
+from pipeline.models.checkpoints import (
     check_checkpoint,
     check_weights,
     is_hub_id,
     load_tokenizer,
     read_json,
 )
-from pipeline.errors import UserError, run_cli
-from pipeline.folders import check_output
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
 TEXTS = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "README.md")  # with the licence

@@ -23,11 +23,11 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from data_prep.sampling.hashes import hash_checkpoint, shorten
 from pipeline import manifest
-from pipeline.adapters import load_merged, merge, probe
-from pipeline.checkpoints import base_and_adapter, load_tokenizer, loading
 from pipeline.console import is_main_process, say
 from pipeline.errors import UserError
-from pipeline.weights import keep_own_head
+from pipeline.models.adapters import load_merged, merge, probe
+from pipeline.models.checkpoints import base_and_adapter, load_tokenizer, loading
+from pipeline.models.weights import keep_own_head
 from stages.trainer import evaluation
 from stages.trainer.evaluation import ADAPTER
 

@@ -16,7 +16,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from pipeline.console import Bar, say
 from pipeline.errors import UserError
 from pipeline.launched import note_for_launcher
-from pipeline.weights import keep_own_head
+from pipeline.models.weights import keep_own_head
 from stages import run_folder
 from stages.resuming import why_restarted
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from data_prep.sampling import NO_VLLM
 from pipeline import json_files, manifest
-from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id
 from pipeline.console import is_main_process, notice
 from pipeline.errors import UserError
+from pipeline.models.checkpoints import base_and_adapter, check_checkpoint, is_hub_id
+from pipeline.models.weights import num_positions
 from pipeline.settings import Settings
-from pipeline.weights import num_positions
 from stages.held_out import check_held_out, check_sft_held_out
 from stages.launch import is_installed
 from stages.precision import sampler_dtype

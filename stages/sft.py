@@ -12,10 +12,10 @@ All parameters are trained by default, LoRA with `use_peft: true`; `packing: tru
 import math
 from typing import Any
 
-from pipeline.checkpoints import load_template, loading
 from pipeline.console import hide_trackers, quiet, say
 from pipeline.errors import run_cli
 from pipeline.launched import in_launch
+from pipeline.models.checkpoints import load_template, loading
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.host import check_sft

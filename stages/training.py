@@ -29,11 +29,12 @@ from accelerate.utils import broadcast_object_list, gather_object
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoConfig, Trainer
 
-from pipeline import card, checkpoints, dropout, generation, manifest
+from pipeline import manifest
 from pipeline.console import is_main_process, quiet_trackers, say
-from pipeline.dropout import Value
 from pipeline.errors import UserError, check_space
 from pipeline.memory import memory_fault
+from pipeline.models import card, checkpoints, dropout, generation
+from pipeline.models.dropout import Value
 from stages import adapters, removal, run_folder, trial
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.launch import FSDP, asked_engine, check_started

@@ -19,10 +19,10 @@ from data_prep.sampling import SamplingArguments
 from data_prep.sampling.context import fit, is_cut
 from data_prep.sampling.generate import RowProcessor, generate
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
-from pipeline.adapters import load_merged
-from pipeline.checkpoints import load_tokenizer, loading
 from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.memory import memory_fault
+from pipeline.models.adapters import load_merged
+from pipeline.models.checkpoints import load_tokenizer, loading
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
 LOGLIKELIHOOD_BATCH = 8

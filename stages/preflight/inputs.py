@@ -7,12 +7,13 @@ from typing import Any
 
 from data_prep.build.recipe import FILES
 from data_prep.sampling.openai import start_command
-from pipeline import manifest, named_models
-from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, read_json
+from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.keys import flags as key_flags
 from pipeline.keys import split as split_keys
+from pipeline.models import named_models
+from pipeline.models.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, read_json
 from pipeline.settings import (
     UNSET,
     Settings,

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.schema import read_problems
-from pipeline.checkpoints import VOCABULARIES, has_file, load_tokenizer, tokenizer_path
 from pipeline.errors import UserError
-from pipeline.named_models import has_hub_copy
+from pipeline.models.checkpoints import VOCABULARIES, has_file, load_tokenizer, tokenizer_path
+from pipeline.models.named_models import has_hub_copy
 from pipeline.rows import read_rows
 from stages.launch import is_installed
 from stages.preflight.inputs import load_shape

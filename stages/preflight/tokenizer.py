@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import template_date
-from pipeline.checkpoints import (
+from pipeline.console import quiet_transformers
+from pipeline.errors import UserError
+from pipeline.models import template_date
+from pipeline.models.checkpoints import (
     MODEL_STAGES,
     check_embedding,
     check_vocabulary,
@@ -16,8 +18,6 @@ from pipeline.checkpoints import (
     tokenizer_path,
     trained_tokenizer,
 )
-from pipeline.console import quiet_transformers
-from pipeline.errors import UserError
 from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt, left_out
 from stages.preflight import inputs
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe

@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from pipeline import named_models
-from pipeline.checkpoints import load_tokenizer
 from pipeline.errors import UserError
+from pipeline.models import named_models
+from pipeline.models.checkpoints import load_tokenizer
 from tests import demo
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

@@ -30,9 +30,10 @@ import yaml
 
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
-from pipeline import errors, named_models
+from pipeline import errors
 from pipeline import settings as config
 from pipeline.console import quiet_imports
+from pipeline.models import named_models
 from pipeline.stages import STAGES, config_name
 from tests.demo import ROOT, make, write_recipe
 from tests.recipes import ON_CPU, SHIPPED

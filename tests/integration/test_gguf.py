@@ -25,8 +25,8 @@ from transformers import (
 )
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
-from pipeline import gguf_files, named_models
-from pipeline.checkpoints import check_checkpoint
+from pipeline.models import gguf_files, named_models
+from pipeline.models.checkpoints import check_checkpoint
 from tests.gguf_writer import KINDS, MERGES, TEMPLATE, TOKENS, UNUSED, write_gguf
 
 pytestmark = pytest.mark.integration

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from data_prep.sampling.hf import load_checkpoint
-from pipeline import adapters as merging
 from pipeline.errors import UserError
+from pipeline.models import adapters as merging
 from stages import adapters
 from tests.unit.stages.helpers import named
 

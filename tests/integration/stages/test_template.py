@@ -10,9 +10,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import chat_template_utils
 
-from pipeline import card, template
-from pipeline.checkpoints import check_checkpoint
+from pipeline import template
 from pipeline.errors import UserError
+from pipeline.models import card
+from pipeline.models.checkpoints import check_checkpoint
 from tests.integration.conftest import CHATML
 
 pytestmark = pytest.mark.integration

@@ -5,9 +5,9 @@ import json
 import pytest
 import tokenizers
 
-from pipeline import checkpoints
-from pipeline.checkpoints import check_checkpoint, load_tokenizer, tokenizer_path
 from pipeline.errors import UserError
+from pipeline.models import checkpoints
+from pipeline.models.checkpoints import check_checkpoint, load_tokenizer, tokenizer_path
 from tests.unit.stages.helpers import NO_TENSORS, write_model
 
 VALID = {

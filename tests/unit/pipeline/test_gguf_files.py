@@ -3,8 +3,8 @@
 import numpy
 import pytest
 
-from pipeline import gguf_files
 from pipeline.errors import UserError
+from pipeline.models import gguf_files
 from tests.gguf_writer import SPECIAL, TOKENS, write_gguf
 
 QUANTIZED = {"blk.0.attn_q.weight": numpy.ones((4, 32)), "output_norm.weight": numpy.ones(32)}

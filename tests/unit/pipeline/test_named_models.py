@@ -10,8 +10,9 @@ from zipfile import ZipFile
 
 import pytest
 
-from pipeline import commands, named_models, settings, variables
+from pipeline import commands, settings, variables
 from pipeline.errors import UserError
+from pipeline.models import named_models
 from tests.gguf_writer import write_gguf
 
 HUB, PACKAGE = "owner/Small", "llm-small==0.1.2"

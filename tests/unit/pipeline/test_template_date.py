@@ -10,8 +10,8 @@ from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
-from pipeline import template_date
-from pipeline.checkpoints import load_template, load_tokenizer
+from pipeline.models import template_date
+from pipeline.models.checkpoints import load_template, load_tokenizer
 
 BODY = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{{ bos_token }}"
 KINDS = {

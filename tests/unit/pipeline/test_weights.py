@@ -6,9 +6,9 @@ import numpy
 import pytest
 from safetensors.numpy import save_file
 
-from pipeline.checkpoints import check_checkpoint
 from pipeline.errors import UserError
-from pipeline.weights import keep_own_head, num_positions
+from pipeline.models.checkpoints import check_checkpoint
+from pipeline.models.weights import keep_own_head, num_positions
 from tests.unit.stages.helpers import write_model
 
 CONFIG = {"vocab_size": 8, "hidden_size": 4, "num_hidden_layers": 2}

@@ -1,6 +1,6 @@
 """Checkpoints that a recipe names: check their files before torch is imported, load the tokenizer.
 
-python -m pipeline.checkpoints FOLDER [where its chat template comes from]
+python -m pipeline.models.checkpoints FOLDER [where its chat template comes from]
 """
 
 import contextlib
@@ -14,10 +14,11 @@ from zipfile import BadZipFile, ZipFile
 
 from safetensors import SafetensorError, safe_open
 
-from pipeline import json_files, manifest, named_models, template_date, tokenizer_file, weights
+from pipeline import json_files, manifest
 from pipeline.console import say
 from pipeline.errors import UserError, run_cli
 from pipeline.memory import memory_fault
+from pipeline.models import named_models, template_date, tokenizer_file, weights
 from pipeline.stages import TRAINED
 
 

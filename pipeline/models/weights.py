@@ -160,7 +160,7 @@ def check_token_ids(folder: Path, key: str, config: dict[str, Any], template: st
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A file's mapping, {} for any other; `pipeline.checkpoints` refuses damage by name."""
+    """A file's mapping, {} for any other; `pipeline.models.checkpoints` refuses damage by name."""
     with contextlib.suppress(OSError, ValueError):
         return json_files.parse(file.read_bytes(), {str: object}, is_own=False)
     return {}

@@ -1,10 +1,11 @@
 """A GGUF file of a Llama, Qwen2 or Qwen3 model as a plain folder of transformers.
 
-    python -m pipeline.gguf_files FILE.gguf FOLDER '{"source": "where the file comes from"}'
+    python -m pipeline.models.gguf_files FILE.gguf FOLDER '{"source": "where the file comes from"}'
 
-`pipeline.named_models` starts it. transformers reads the weights; blocks of few bits become float32
-numbers. The tokenizer is built here from the file's tokens and merges. The one that transformers
-5.17 makes of a Llama's has the BOS as its EOS, and does not split numbers as the model learned.
+`pipeline.models.named_models` starts it. transformers reads the weights; blocks of few bits become
+float32 numbers. The tokenizer is built here from the file's tokens and merges. The one that
+transformers 5.17 makes of a Llama's has the BOS as its EOS, and does not split numbers as the model
+learned.
 
 SmolLM2-135M (98 MB as Q4_1) takes 1.4 GB of memory, a minute on one core, and 517 MiB of disk.
 """
@@ -18,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import manifest
-from pipeline.checkpoints import loading
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError, run_cli, size
+from pipeline.models.checkpoints import loading
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 AGAIN = "copy or download the file again"

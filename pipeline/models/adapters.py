@@ -6,10 +6,10 @@ the base is not the one of the training. Logits of a few rows before and after t
 
 from typing import Any
 
-from pipeline.checkpoints import base_and_adapter
 from pipeline.console import say
 from pipeline.errors import UserError
-from pipeline.generation import read_repaired
+from pipeline.models.checkpoints import base_and_adapter
+from pipeline.models.generation import read_repaired
 
 ROWS, TOKENS = 2, 16
 # Largest distance of the logits, as a share of their own size. In 16 bits the merged weights are

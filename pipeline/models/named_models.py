@@ -266,7 +266,7 @@ def unpack(path: Path, target: Path, where: str) -> str:
 
 def convert(work: Path, about: dict[str, str], where: str) -> None:
     """Convert `source.gguf` of a folder into its `model`, in a process that gives memory back."""
-    words = ["-m", "pipeline.gguf_files", str(work / SOURCE), str(work / "model")]
+    words = ["-m", "pipeline.models.gguf_files", str(work / SOURCE), str(work / "model")]
     num_before = num_oom_kills()
     done = subprocess.run(
         [sys.executable, *words, json.dumps(about)],
