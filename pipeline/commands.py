@@ -138,15 +138,7 @@ def check_of_model(request: Request) -> list[Command]:
     """The check of a user's own model, before data is built for it."""
     if not request["model"]:
         return []
-    words = ["-m", "pipeline.models.checkpoints", request["model"]]
-    # A model without a chat template passes if SFT gives it one: by sft.yaml, ARGS or KEYS. The
-    # check then takes the word as the place that the template comes from.
-    sft = Path(request.recipe, "sft.yaml")
-    text = sft.read_text(encoding="utf-8", errors="replace") if sft.is_file() else ""
-    text += " ".join([*request.words.get("args", []), *keys_of(request, "sft")])
-    if "chat_template_path" in text and not request.is_scoring:
-        words.append("chat_template_path")
-    return [Command("model", tuple(words))]
+    return [Command("model", ("-m", "pipeline.models.checkpoints", request["model"]))]
 
 
 def stage_command(request: Request, goal: str) -> Command:

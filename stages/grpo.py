@@ -309,6 +309,7 @@ def main() -> None:
 
     quiet()
     tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
+    training.check_start(args, grpo, model, tokenizer)
     problems, held_out, dropped = split(rows, args, grpo.seed, tokenizer)
     check_enough(args.train_file, rows, problems, dropped, grpo)
 

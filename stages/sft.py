@@ -88,6 +88,7 @@ def main() -> None:
     quiet()
     check_started(bool(sft.use_cpu))
     tokenizer = load_sft_tokenizer(sft, model)
+    training.check_start(args, sft, model, tokenizer)
     rows, num_tokens, num_long = sft_rows.load(args.train_file, tokenizer, sft)
     held_out, num_held_out_long = None, 0
     if args.eval_file:

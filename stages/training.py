@@ -33,9 +33,10 @@ from pipeline import manifest
 from pipeline.console import is_main_process, quiet_trackers, say
 from pipeline.errors import UserError, check_space
 from pipeline.memory import memory_fault
-from pipeline.models import card, checkpoints, dropout, generation
+from pipeline.models import card, checkpoints, dropout, generation, weights
 from pipeline.models.dropout import Value
 from stages import adapters, removal, run_folder, trial
+from stages.arguments import row_limits
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.launch import FSDP, asked_engine, check_started
 from stages.out_of_memory import out_of_memory
@@ -203,6 +204,23 @@ def load_tokenizer(model: Any, config: Any, template: str | None = None, **kwarg
     )
     tokenizer.chat_template = template or tokenizer.chat_template
     return tokenizer
+
+
+def check_start(args: Any, config: Any, model: Any, tokenizer: Any) -> None:
+    """Refuse a model whose weights, embedding or positions do not fit: `weights.check_start`.
+
+    Args:
+        args, config, model: the recipe's settings. tokenizer: with the template of the training.
+    """
+    with adapters.loaded_whole(config):
+        weights.check_start(
+            model.model_name_or_path,
+            "model_name_or_path",
+            tokenizer,
+            row_limits(config, args),
+            revision=model.model_revision,
+            trust_remote_code=config.trust_remote_code,
+        )
 
 
 def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:

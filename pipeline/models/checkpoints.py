@@ -1,13 +1,15 @@
 """Checkpoints that a recipe names: check their files before torch is imported, load the tokenizer.
 
-python -m pipeline.models.checkpoints FOLDER [where its chat template comes from]
+python -m pipeline.models.checkpoints FOLDER
+
+Whether the weights are those of the model is `pipeline.models.weights`' to ask.
 """
 
 import contextlib
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -18,7 +20,7 @@ from pipeline import json_files, manifest
 from pipeline.console import say
 from pipeline.errors import UserError, run_cli
 from pipeline.memory import memory_fault
-from pipeline.models import named_models, template_date, tokenizer_file, weights
+from pipeline.models import named_models, template_date, tokenizer_file
 from pipeline.stages import TRAINED
 
 
@@ -28,17 +30,18 @@ def is_hub_id(path: str) -> bool:
 
 
 MODEL_STAGES = ("base", *TRAINED)  # whose folders hold models
-TEMPLATE_FILES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
 INDEX = {"weight_map?": {str: str}}
 MAPPING: json_files.Shape = {str: object}
 MAX_CAUSE = 300  # characters of a library's message, which may list every weight
-# Keys of a tokenizer's config that name places of images and sounds.
-MEDIA_TOKENS = (
-    *("image_token", "video_token", "audio_token", "boi_token", "eoi_token"),
-    *("boa_token", "eoa_token", "vision_bos_token", "vision_eos_token"),
-)
-BARE_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without own tokens
+# What a tokenizer must have -> what to do where it has not.
+NEEDS = {
+    "chat_template": (
+        "put a chat_template.jinja there (SFT also takes chat_template_path), or use an instruct "
+        "checkpoint"
+    ),
+    "eos_token": "set it in its tokenizer_config.json, or use an instruct checkpoint",
+}
 
 
 def read_json(path: Path, key: str, shape: json_files.Shape = MAPPING) -> dict[str, Any]:
@@ -56,12 +59,11 @@ def has_file(folder: Path, *patterns: str) -> bool:
     return any(any(folder.glob(pattern)) for pattern in patterns)
 
 
-def check_checkpoint(path: str | None, key: str, template: str | None = None) -> None:
-    """Refuse a local checkpoint that is missing or not whole; hub ids and short names pass.
+def check_checkpoint(path: str | None, key: str) -> None:
+    """Refuse a local checkpoint that is missing or cut off; hub ids and short names pass.
 
     Args:
         key: the YAML key, for the message.
-        template: where the chat template comes from, if not from the checkpoint.
     """
     if not path:
         raise UserError(f"{key}: missing; set a checkpoint folder or a hub id owner/model")
@@ -80,19 +82,14 @@ def check_checkpoint(path: str | None, key: str, template: str | None = None) ->
             f"{key}: {file}: its base model {base} is not there; put it there, or correct "
             "base_model_name_or_path"
         )
-    config: dict[str, Any] = {}
     for folder in dict.fromkeys((path, base)):
-        config = read_json(Path(folder, "config.json"), key)
         check_weights(Path(folder), key)
-        weights.check_files(Path(folder), key, config)
-        if config.get("is_encoder_decoder") is True:
+        if read_json(Path(folder, "config.json"), key).get("is_encoder_decoder") is True:
             raise UserError(
                 f"{key}: {folder} has an encoder; use a model of a decoder alone, a causal LM"
             )
     if not is_hub_id(tokenizer_path(path)):
-        text = template_text(Path(tokenizer_path(path)), template)
-        weights.check_token_ids(Path(tokenizer_path(path)), key, config, text)
-        check_tokenizer(Path(tokenizer_path(path)), key, template)
+        check_vocabulary(Path(tokenizer_path(path)), key)
 
 
 def check_weights(folder: Path, key: str) -> None:
@@ -140,78 +137,6 @@ def check_vocabulary(folder: Path, key: str) -> None:
         raise UserError(f"{key}: {folder} holds no tokenizer; copy the model's files there")
 
 
-def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
-    """Refuse a local folder without tokenizer, EOS or chat template, as far as its files say."""
-    config = read_json(folder / "tokenizer_config.json", key)
-    check_vocabulary(folder, key)
-    vocabulary = read_json(folder / "tokenizer.json", key)
-    num_tokens = count_tokens(vocabulary, config, read_json(folder / "added_tokens.json", key))
-    check_embedding(num_tokens, read_json(folder / "config.json", key), f"{key}: {folder}")
-    config = read_json(folder / "special_tokens_map.json", key) | config
-    if "eos_token" in config:
-        has_eos = bool(config["eos_token"])
-    else:  # other classes have one of their own
-        has_eos = config.get("tokenizer_class") not in BARE_TOKENIZERS
-    if not has_eos:
-        raise UserError(f"{key}: {folder} has no eos_token; set it in its tokenizer_config.json")
-    if not (template or config.get("chat_template") or has_file(folder, *TEMPLATE_FILES)):
-        remedy = "put a chat_template.jinja there (SFT also takes chat_template_path)"
-        raise UserError(
-            f"{key}: {folder} has no chat_template; {remedy}, or use an instruct checkpoint"
-        )
-
-
-def count_tokens(vocabulary: Any, config: Any, added: Mapping[str, Any]) -> int:
-    """One more than the largest id that text can get; 0 where the files have another form.
-
-    Places of images and sounds do not count: Gemma 3 1B, which reads text alone, has no row for its
-    `image_token`.
-    """
-    try:
-        known = vocabulary["model"]["vocab"] if vocabulary else ()
-        ids = [*known.values()] if isinstance(known, dict) else [*range(len(known))]
-        extra = config.get("extra_special_tokens")
-        named = config | (extra if isinstance(extra, dict) else {})
-        media = {weights.text(named.get(name)) for name in MEDIA_TOKENS}
-        listed = vocabulary.get("added_tokens") or ()
-        texts = {token["id"]: weights.text(token) for token in listed}
-        decoder = config.get("added_tokens_decoder") or {}
-        texts |= {int(number): weights.text(token) for number, token in decoder.items()}
-        texts |= {number: content for content, number in added.items()}
-        ids += [number for number, content in texts.items() if content not in media]
-        return max(ids, default=-1) + 1
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return 0
-
-
-def num_tokens_of(tokenizer: Any) -> int:
-    """The same of a loaded tokenizer."""
-    media = {getattr(tokenizer, name, None) for name in MEDIA_TOKENS}
-    ids = (number for content, number in tokenizer.get_vocab().items() if content not in media)
-    return max(ids, default=-1) + 1
-
-
-def check_embedding(num_tokens: int, config: Mapping[str, Any], key: str) -> None:
-    """Refuse a tokenizer with more tokens than the model (its config.json) has embeddings."""
-    part = config.get("text_config")
-    size = (part if isinstance(part, dict) else config).get("vocab_size")
-    if isinstance(size, int) and num_tokens > size:
-        raise UserError(
-            f"{key}: the tokenizer has {num_tokens:,} tokens, but the model's embedding has "
-            f"{size:,} rows; use the tokenizer that belongs to the model"
-        )
-
-
-def template_text(folder: Path, template: str | None) -> str:
-    """The text of a chat template, "" where no local file has it."""
-    files = [Path(template)] if template else [*folder.glob("chat_template.jinja")]
-    for file in files:
-        if file.is_file():
-            return file.read_text(encoding="utf-8", errors="replace")
-    found = weights.read_json(folder / "tokenizer_config.json").get("chat_template")
-    return str(found or "")
-
-
 def load_template(path: str) -> str:
     """The chat template of a jinja file, or of the tokenizer of a folder or hub id; of one date."""
     key = "chat_template_path"
@@ -220,7 +145,7 @@ def load_template(path: str) -> str:
             return template_date.fix(Path(path).read_text(encoding="utf-8"))
         except UnicodeDecodeError as error:
             raise UserError(f"{key}: {path} is not text ({error}); give a jinja file") from error
-    return load_tokenizer(path, key).chat_template
+    return load_tokenizer(path, key, ("chat_template",)).chat_template
 
 
 def base_and_adapter(checkpoint: str, key: str = "checkpoint") -> tuple[str, str | None]:
@@ -264,10 +189,8 @@ def tokenizer_path(checkpoint: str) -> str:
 @contextlib.contextmanager
 def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
     """Turn an error of `from_pretrained` over the files of a checkpoint into a `UserError`."""
-    watch = weights.whole(checkpoint, key) if what == "model" else contextlib.nullcontext()
     try:
-        with watch:
-            yield
+        yield
     # Other people's files: what is wrong decides what is raised; Rust's is a plain Exception.
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
@@ -306,28 +229,27 @@ def open_tokenizer(checkpoint: str, key: str, **kwargs: Any) -> tuple[Any, str]:
 
 
 def load_tokenizer(
-    checkpoint: str, key: str, needs: tuple[str, ...] = ("chat_template",), **kwargs: Any
+    checkpoint: str, key: str, needs: tuple[str, ...] = (*NEEDS,), **kwargs: Any
 ) -> Any:
     """Load the tokenizer of a model folder, adapter folder or hub id.
 
     Args:
         key: the YAML key that names the checkpoint, for messages.
-        needs: attributes that it must have, such as `eos_token`.
+        needs: attributes that it must have, of `NEEDS`.
     """
     tokenizer, difference = open_tokenizer(checkpoint, key, **kwargs)
     if difference:
         say(f"{key}: {checkpoint}: {difference}; {tokenizer_file.NAME} is used")
     for need in needs:
         if not getattr(tokenizer, need):
-            remedy = "use an instruct checkpoint, or save one with its tokenizer"
-            raise UserError(f"{key}: the tokenizer of {checkpoint} has no {need}; {remedy}")
+            raise UserError(f"{key}: the tokenizer of {checkpoint} has no {need}; {NEEDS[need]}")
     return tokenizer
 
 
 def main() -> None:
     """Check the folder of the command line."""
-    folder, *template = sys.argv[1:]
-    check_checkpoint(folder, "MODEL", "".join(template))
+    (folder,) = sys.argv[1:]
+    check_checkpoint(folder, "MODEL")
 
 
 if __name__ == "__main__":

@@ -1,79 +1,139 @@
-"""Do a checkpoint's files belong together? Weights against configuration, tokenizer against both.
+"""Weights of a checkpoint: are they those of its configuration, its tokenizer and a recipe's rows?
 
-`check_files` reads headers of safetensors and JSON, without torch. `whole` watches the load itself:
-transformers fills weights that the files lack with random numbers and only logs it.
+transformers is asked, which knows every architecture. On the meta device a model takes 0.1 s and no
+memory: shapes are read, numbers are not.
 """
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
 
-from pipeline import json_files, manifest
+from pipeline import manifest
 from pipeline.console import say
 from pipeline.errors import UserError
+from pipeline.models.checkpoints import base_and_adapter, loading, read_json
 
-REMEDY = "copy or download the folder again"
 # As Llama, Qwen, Mistral and Gemma, GPT-2, GPT-NeoX, Falcon and BLOOM name it.
-EMBEDDING = re.compile(
-    r"(model|language_model|transformer|gpt_neox)\.(embed_tokens|wte|embed_in|word_embeddings)"
-    r"\.weight"
-)
+EMBEDDING = re.compile(r"(.+\.)?(embed_tokens|wte|embed_in|word_embeddings)\.weight")
 HEAD = "lm_head.weight"
-# Learned positions, and how many rows of them no token gets.
-POSITIONS = re.compile(r"(.*\.)?(wpe|embed_positions|position_embeddings|embed_pos)\.weight")
-OFFSETS = {"opt": 2, "xglm": 2, "biogpt": 2}
-LAYER = re.compile(r"(?:model|language_model|transformer|gpt_neox)\.(?:layers|h)\.(\d+)\.")
-SIZES = ("vocab_size", "hidden_size"), ("vocab_size", "n_embd")
+# Keys of a tokenizer's config that name places of images and sounds.
+MEDIA_TOKENS = (
+    *("image_token", "video_token", "audio_token", "boi_token", "eoi_token"),
+    *("boa_token", "eoa_token", "vision_bos_token", "vision_eos_token"),
+)
+WRITERS = ("eos_token", "pad_token", "chat_template")  # attributes that put tokens into rows
+OTHER = "copy the config.json that belongs to them, or copy or download the folder again"
 
 
-def check_files(folder: Path, key: str, config: dict[str, Any]) -> None:
-    """Refuse a local folder whose weights' names or shapes contradict its index or `config.json`.
+def load(checkpoint: str, key: str, **settings: Any) -> Any:
+    """Load a causal LM, and refuse one with weights that are missing or of another shape.
+
+    transformers fills such weights with random numbers and only logs it. Weights that the model has
+    no place for are named in one line.
 
     Args:
-        key: the YAML key, for the message.
-        config: the content of `config.json`.
+        checkpoint: a model's folder or hub id.
+        key: the YAML key that names it, for messages.
+        settings: of `from_pretrained`; device_map="meta" reads no weights.
     """
-    shapes = read_shapes(folder)
-    check_index(folder, key, shapes)
-    config = config.get("text_config", config)
-    if not shapes or not isinstance(config, dict) or "quantization_config" in config:
+    from transformers import AutoModelForCausalLM
+
+    model, found = AutoModelForCausalLM.from_pretrained(
+        checkpoint, output_loading_info=True, ignore_mismatched_sizes=True, **settings
+    )
+    where = f"{key}: {checkpoint}: its weights are not those of its config.json"
+    for name, shape, wanted in sorted(found["mismatched_keys"]):
+        shapes = f"{name} has shape {[*shape]}, not {[*wanted]}"
+        raise UserError(f"{where}: {shapes}; {OTHER}")
+    missing, unused = sorted(found["missing_keys"]), sorted(found["unexpected_keys"])
+    if missing:
+        lacks = f"{len(missing)} would start at random, first {missing[0]}"
+        raise UserError(f"{where}: {lacks}; {OTHER}")
+    if unused:
+        say(f"{key}: {checkpoint}: {len(unused)} weights are not used, first {unused[0]}")
+    return model
+
+
+def num_positions(model: Any) -> int | None:
+    """The most tokens of a row, where a model learns its positions; None for RoPE and its like.
+
+    They are an embedding with a row for each, and with `offset` more that no token gets (OPT).
+    """
+    from torch.nn import Embedding
+
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    for layer in model.modules():
+        is_other = isinstance(layer, Embedding) and layer is not model.get_input_embeddings()
+        if is_other and layer.num_embeddings - getattr(layer, "offset", 0) == most:
+            return most
+    return None
+
+
+def check_start(
+    checkpoint: str, key: str, tokenizer: Any, limits: Mapping[str, int | None], **settings: Any
+) -> None:
+    """Refuse a model that cannot be started from, without a look at the numbers of its weights.
+
+    Weights are missing or of another shape, a token has no row, or the rows of a recipe are longer
+    than the positions that the model has learned.
+
+    Args:
+        tokenizer: with the chat template of the training.
+        limits: tokens of the longest row by the recipe's keys, as `max_length`; None: no limit.
+        settings: of `from_pretrained`; a revision is that of the base model.
+    """
+    base, adapter = base_and_adapter(checkpoint, key)
+    if adapter:
+        settings.pop("revision", None)
+    if "quantization_config" in read_json(Path(base, "config.json"), key):
+        return  # its names and shapes are those of another library
+    with loading("model", base, key):
+        model = load(base, key, device_map="meta", **settings)
+    check_tokens(tokenizer, model.get_input_embeddings().weight.shape[0], f"{key}: {checkpoint}")
+    check_positions(limits, num_positions(model), checkpoint)
+
+
+def check_positions(limits: Mapping[str, int | None], most: int | None, checkpoint: str) -> None:
+    """Refuse rows that are longer than the positions that a model has learned, if it learns them.
+
+    Args:
+        limits: as in `check_start`. most: `num_positions`.
+    """
+    if most is None or not limits:
         return
-    where = f"{key}: {folder}: its weights are not those of its config.json"
-    remedy = f"copy the config.json that belongs to them, or {REMEDY}"
-    for name, shape in shapes.items():
-        for names in SIZES:
-            wanted = [config.get(one) for one in names]
-            if EMBEDDING.fullmatch(name) and None not in wanted and shape != wanted:
-                sizes = ", ".join(f"{one}: {size}" for one, size in zip(names, wanted, strict=True))
-                raise UserError(f"{where}: {name} has shape {shape}, not {sizes}; {remedy}")
-    layers = {int(found[1]) for name in shapes if (found := LAYER.match(name))}
-    wanted_layers = config.get("num_hidden_layers", config.get("n_layer"))
-    if layers and isinstance(wanted_layers, int) and len(layers) < wanted_layers:
-        fault = f"they have {len(layers)} layers, not num_hidden_layers: {wanted_layers}"
-        raise UserError(f"{where}: {fault}; {remedy}")
+    if None in limits.values() or sum(map(int, limits.values())) > most:
+        rows = " with ".join(f"{key}: {limit}" for key, limit in limits.items())
+        raise UserError(
+            f"{rows}: {checkpoint} has learned {most:,} positions; set no more tokens in all"
+        )
 
 
-def read_shapes(folder: Path) -> dict[str, list[int]]:
-    """The shape of each weight, from the headers of a folder's safetensors files."""
-    shapes: dict[str, list[int]] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, "numpy") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - it is no mapping
-                shapes[name] = tensors.get_slice(name).get_shape()
-    return shapes
+def check_tokens(tokenizer: Any, num_rows: int, where: str) -> None:
+    """Refuse tokens without a row in the embedding; they would end in an IndexError at a batch.
 
+    Places of images and sounds count only where the template writes them: Gemma 3 1B, which reads
+    text alone, has no row for its `image_token`.
 
-def num_positions(folder: Path) -> int | None:
-    """The most tokens of a row, where positions are learned; None for RoPE and its like."""
-    rows = [shape[0] for name, shape in read_shapes(folder).items() if POSITIONS.fullmatch(name)]
-    if not rows:
-        return None
-    return min(rows) - OFFSETS.get(str(read_json(folder / "config.json").get("model_type")), 0)
+    Args:
+        num_rows: of the model's embedding.
+        where: key and model, for the message.
+    """
+    media = {getattr(tokenizer, name, None) for name in MEDIA_TOKENS}
+    writers = {name: str(getattr(tokenizer, name)) for name in WRITERS}
+    for token, number in sorted(tokenizer.get_vocab().items(), key=lambda pair: pair[1]):
+        if number < num_rows:
+            continue
+        places = [name for name, text in writers.items() if token in text]
+        if places or token not in media:
+            raise UserError(
+                f"{where}: {places[0] if places else 'tokenizer'}: {token!r} is token {number:,}, "
+                f"but the model's embedding has {num_rows:,} rows; use the tokenizer that belongs "
+                "to the model"
+            )
 
 
 def has_own_head(folder: Path) -> bool:
@@ -108,121 +168,3 @@ def keep_own_head(folder: Path) -> None:
         config["tie_word_embeddings"] = False
         with manifest.open_whole(file) as out:
             out.write(json.dumps(config, indent=2, sort_keys=True) + "\n")
-
-
-def check_index(folder: Path, key: str, shapes: dict[str, list[int]]) -> None:
-    """Refuse an index that names weights which no file holds."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file() or not shapes:
-        return
-    listed = read_json(index).get("weight_map") or {}
-    missing = sorted(listed.keys() - shapes.keys())
-    if missing:
-        fault = f"names {len(missing)} weights that no file holds, first {missing[0]}"
-        raise UserError(f"{key}: {index} {fault}; {REMEDY}")
-
-
-def check_token_ids(folder: Path, key: str, config: dict[str, Any], template: str = "") -> None:
-    """Refuse special tokens without a row in the embedding: end, padding, those of the template.
-
-    Their ids would end in an IndexError at the first batch.
-
-    Args:
-        folder: that of the tokenizer.
-        config: the content of the model's `config.json`.
-        template: the chat template's text.
-    """
-    config = config.get("text_config", config)
-    rows = config.get("vocab_size") if isinstance(config, dict) else None
-    if not isinstance(rows, int):
-        return
-    pad = config.get("pad_token_id")
-    if isinstance(pad, int) and pad >= rows:
-        remedy = f"set it below {rows:,} in config.json"
-        raise UserError(
-            f"{key}: {folder}: pad_token_id: {pad} has no row in the embedding; {remedy}"
-        )
-    names = read_json(folder / "special_tokens_map.json") | read_json(
-        folder / "tokenizer_config.json"
-    )
-    ids = read_token_ids(folder)
-    used = {
-        content: name for name in ("eos_token", "pad_token") if (content := text(names.get(name)))
-    }
-    used |= {content: "chat_template" for content in read_added(folder) if content in template}
-    next_id = max(ids.values(), default=-1) + 1  # of a token that the tokenizer adds as it loads
-    for content, name in used.items():
-        number = ids.get(content, next_id)
-        if number >= rows:
-            fault = f"{content!r} is token {number:,}, the embedding has {rows:,} rows"
-            remedy = "use the tokenizer that belongs to the model, or a model with a row for it"
-            raise UserError(f"{key}: {folder}: {name}: {fault}; {remedy}")
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """A file's mapping, {} for any other; `pipeline.models.checkpoints` refuses damage by name."""
-    with contextlib.suppress(OSError, ValueError):
-        return json_files.parse(file.read_bytes(), {str: object}, is_own=False)
-    return {}
-
-
-def text(token: Any) -> str:
-    """A special token's text; a file has it by itself or in a mapping."""
-    content = token.get("content") if isinstance(token, dict) else token
-    return content if isinstance(content, str) else ""
-
-
-def read_added(folder: Path) -> dict[str, int]:
-    """Ids of the tokens that were added to a vocabulary."""
-    found = {}
-    added = read_json(folder / "tokenizer.json").get("added_tokens")
-    for token in added if isinstance(added, list) else []:
-        if isinstance(token, dict) and isinstance(token.get("id"), int):
-            found[text(token)] = token["id"]
-    decoder = read_json(folder / "tokenizer_config.json").get("added_tokens_decoder")
-    for number, token in decoder.items() if isinstance(decoder, dict) else []:
-        if str(number).isdecimal():
-            found[text(token)] = int(number)
-    return {content: number for content, number in found.items() if content}
-
-
-def read_token_ids(folder: Path) -> dict[str, int]:
-    """Ids of a tokenizer's tokens by text, as far as its JSON files say."""
-    model = read_json(folder / "tokenizer.json").get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(vocabulary, list):  # Unigram: [text, score]
-        vocabulary = {pair[0]: number for number, pair in enumerate(vocabulary)}
-    if not isinstance(vocabulary, dict):
-        vocabulary = read_json(folder / "vocab.json")
-    return vocabulary | read_added(folder)
-
-
-@contextlib.contextmanager
-def whole(checkpoint: str, key: str) -> Iterator[None]:
-    """Refuse a model that is loaded in the block with weights missing, or of another shape.
-
-    Weights that the model has no place for are named in one line.
-    """
-    from transformers import modeling_utils
-
-    report = modeling_utils.log_state_dict_report
-
-    def refuse(model: Any, loading_info: Any, **kwargs: Any) -> None:
-        where = f"{key}: {checkpoint}: its weights are not those of its config.json"
-        remedy = f"copy the config.json that belongs to them, or {REMEDY}"
-        missing, unused = sorted(loading_info.missing_keys), sorted(loading_info.unexpected_keys)
-        for name, found, wanted in sorted(loading_info.mismatched_keys):
-            shapes = f"{name} has shape {[*found]}, not {[*wanted]}"
-            raise UserError(f"{where}: {shapes}; {remedy}")
-        if missing:
-            lacks = f"{len(missing)} would start at random, first {missing[0]}"
-            raise UserError(f"{where}: {lacks}; {remedy}")
-        if unused:
-            say(f"{key}: {checkpoint}: {len(unused)} weights are not used, first {unused[0]}")
-        report(model=model, loading_info=loading_info, **kwargs)
-
-    modeling_utils.log_state_dict_report = refuse
-    try:
-        yield
-    finally:
-        modeling_utils.log_state_dict_report = report

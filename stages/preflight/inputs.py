@@ -30,7 +30,7 @@ from stages import host
 from stages.arguments import DEFAULTS
 from stages.distill import DistillArguments
 from stages.held_out import check_held_out, check_sft_held_out
-from stages.host import check_packages, check_positions
+from stages.host import check_packages
 from stages.launch import as_launched, read_launch
 from stages.precision import sampler_dtype
 from stages.sweep_data import Variants
@@ -264,10 +264,7 @@ def check_model(recipe: Recipe) -> None:
     """Check the user's own folder that training starts from, as `make data` does."""
     first = next((recipe.model(stage) for stage in recipe.stages()), None)
     if is_own_folder(recipe, first):
-        template = getattr(recipe.settings.get("sft"), "chat_template_path", None)
-        check_checkpoint(first, "MODEL" if recipe.args.model else "model_name_or_path", template)
-        for stage in recipe.stages():  # all train what the first starts from
-            check_positions(recipe.settings[stage].replaced(model_name_or_path=first))
+        check_checkpoint(first, "MODEL" if recipe.args.model else "model_name_or_path")
 
 
 def check_installed(recipe: Recipe) -> Iterator[Finding]:

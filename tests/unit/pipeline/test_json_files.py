@@ -116,8 +116,8 @@ READERS = {
         "unfinished/grpo/best/config.json",
         lambda run: load_shape(str(run / "unfinished/grpo/best")),
     ),
-    "tokenizer": (
-        "unfinished/grpo/best/tokenizer_config.json",
+    "checkpoint": (
+        "unfinished/grpo/best/config.json",
         lambda run: checkpoints.check_checkpoint(str(run / "unfinished/grpo/best"), "key"),
     ),
     "index": (
