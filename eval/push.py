@@ -13,7 +13,7 @@ from eval.harness.settings import EvalArguments, split_checkpoints
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.models import card
-from pipeline.models.checkpoints import is_hub_id
+from pipeline.models.hub import is_hub_id
 from pipeline.settings import parse, setting
 
 REMEDIES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline import keys, strict_yaml
 from pipeline.errors import UserError
 from pipeline.freshness import looks_current
-from pipeline.models import named_models
+from pipeline.models import smollm2
 from pipeline.settings import Settings, read_settings
 from pipeline.stages import (
     CHECKED_AHEAD,
@@ -93,7 +93,7 @@ LOOK_AT_MODELS = ("preflight", "plan", "sweep", "control", "fetch")
 
 
 def resolve_models(request: Request) -> None:
-    """Put the folder or hub id of a short name or GGUF file in place, made before any stage starts.
+    """Put the folder or hub id of a short name in place, made before any stage starts.
 
     Where nothing will run, only what is there already counts.
     """
@@ -104,12 +104,12 @@ def resolve_models(request: Request) -> None:
     is_only_shown = request.dry_run or request.list_stages
     if request["model"]:
         if uses_models and not is_only_shown:
-            request.values["model"] = named_models.resolve(request["model"], "MODEL")
+            request.values["model"] = smollm2.resolve(request["model"], "MODEL")
         else:
-            request.values["model"] = named_models.find(request["model"])
+            request.values["model"] = smollm2.find(request["model"])
     elif reads_recipe and not is_only_shown:
         for place, name in named_in(request.recipe):
-            named_models.resolve(name, place)  # the stages find it
+            smollm2.resolve(name, place)  # the stages find it
 
 
 def named_in(recipe: str) -> list[tuple[str, str]]:

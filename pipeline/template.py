@@ -17,13 +17,8 @@ from typing import Any
 
 from pipeline.errors import UserError, run_cli
 from pipeline.folders import check_output
-from pipeline.models.checkpoints import (
-    check_checkpoint,
-    check_weights,
-    is_hub_id,
-    load_tokenizer,
-    read_json,
-)
+from pipeline.models.checkpoints import check_checkpoint, check_weights, load_tokenizer, read_json
+from pipeline.models.hub import is_hub_id
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
 TEXTS = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "README.md")  # with the licence

@@ -6,7 +6,6 @@ Whether the weights are those of the model is `pipeline.models.weights`' to ask.
 """
 
 import contextlib
-import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -20,14 +19,9 @@ from pipeline import json_files, manifest
 from pipeline.console import say
 from pipeline.errors import UserError, run_cli
 from pipeline.memory import memory_fault
-from pipeline.models import named_models, template_date, tokenizer_file
+from pipeline.models import smollm2, template_date, tokenizer_file
+from pipeline.models.hub import is_hub_id
 from pipeline.stages import TRAINED
-
-
-def is_hub_id(path: str) -> bool:
-    """Whether `path` names a hub model: exactly `owner/model`, and no folder `owner` lies here."""
-    return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", path)) and not Path(path).parent.is_dir()
-
 
 MODEL_STAGES = ("base", *TRAINED)  # whose folders hold models
 VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
@@ -67,10 +61,10 @@ def check_checkpoint(path: str | None, key: str) -> None:
     """
     if not path:
         raise UserError(f"{key}: missing; set a checkpoint folder or a hub id owner/model")
-    if is_hub_id(path) or named_models.is_pending(path):
+    if is_hub_id(path) or smollm2.is_named(path):
         return
     if not has_file(Path(path), "config.json", "adapter_config.json"):
-        remedy = "give a model's folder, hub id or GGUF file"
+        remedy = "give a model's folder or hub id"
         if Path(path).name in MODEL_STAGES:
             remedy = f"run `make {Path(path).name}` first, or {remedy}"
         raise UserError(f"{key}: {path} holds no model; {remedy}")

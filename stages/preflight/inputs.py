@@ -12,8 +12,9 @@ from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.keys import flags as key_flags
 from pipeline.keys import split as split_keys
-from pipeline.models import named_models
-from pipeline.models.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, read_json
+from pipeline.models import smollm2
+from pipeline.models.checkpoints import base_and_adapter, check_checkpoint, read_json
+from pipeline.models.hub import is_hub_id
 from pipeline.settings import (
     UNSET,
     Settings,
@@ -70,8 +71,8 @@ def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
 def load_shape(model: str) -> dict[str, Any]:
     """Load the config.json of a checkpoint folder, or of a name of `shapes.yaml`."""
     path = Path(base_and_adapter(model, "model_name_or_path")[0]) / "config.json"
-    if named_models.is_named(model):
-        model = named_models.NAMED[model].hub
+    if smollm2.is_named(model):
+        model = smollm2.HUB_ID
     if not path.is_file():
         shapes = read_yaml(SHAPES)
         if model in shapes:
@@ -302,9 +303,9 @@ def check_server(recipe: Recipe) -> Iterator[Finding]:
 
 def is_own_folder(recipe: Recipe, model: str | None) -> bool:
     """Whether a model is neither the hub's, nor made by the run, nor the name of a shape."""
-    if not model or is_hub_id(model) or model.startswith(f"{recipe.run}/"):
+    if not model or is_hub_id(model) or smollm2.is_named(model):
         return False
-    if named_models.is_pending(model):
+    if model.startswith(f"{recipe.run}/"):
         return False
     return Path(model).exists() or model not in read_yaml(SHAPES)
 

