@@ -61,7 +61,9 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
         text = "no chat template: prompts cannot be rendered"
         where = "set chat_template_path in sft.yaml"
         if "sft" not in recipe.settings:
-            where = "give it another model's by `python -m pipeline.template BASE OTHER FOLDER`"
+            where = (
+                "give it another model's by `python examples/chat_template.py BASE OTHER FOLDER`"
+            )
         remedy = f"{where}, or use an instruct checkpoint"
         yield Finding(ERROR, TOPIC, text, remedy)
         return
