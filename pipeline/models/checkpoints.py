@@ -28,13 +28,15 @@ VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.js
 INDEX = {"weight_map?": {str: str}}
 MAPPING: json_files.Shape = {str: object}
 MAX_CAUSE = 300  # characters of a library's message, which may list every weight
-# What a tokenizer must have -> what to do where it has not.
+# Attributes that a tokenizer must have -> what is said where it has not.
 NEEDS = {
     "chat_template": (
-        "put a chat_template.jinja there (SFT also takes chat_template_path), or use an instruct "
-        "checkpoint"
+        "has no chat_template; put a chat_template.jinja there (SFT also takes "
+        "chat_template_path), or use an instruct checkpoint"
     ),
-    "eos_token": "set it in its tokenizer_config.json, or use an instruct checkpoint",
+    "eos_token": (
+        "has no eos_token; set it in its tokenizer_config.json, or use an instruct checkpoint"
+    ),
 }
 
 
@@ -236,7 +238,7 @@ def load_tokenizer(
         say(f"{key}: {checkpoint}: {difference}; {tokenizer_file.NAME} is used")
     for need in needs:
         if not getattr(tokenizer, need):
-            raise UserError(f"{key}: the tokenizer of {checkpoint} has no {need}; {NEEDS[need]}")
+            raise UserError(f"{key}: the tokenizer of {checkpoint} {NEEDS[need]}")
     return tokenizer
 
 

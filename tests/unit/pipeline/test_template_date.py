@@ -71,7 +71,7 @@ def test_other_templates_stay_as_they_are():
 
 def test_what_is_loaded_and_saved_again_has_one_date(tmp_path, monkeypatch):
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?"))
+        tokenizer_object=Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?")), eos_token="?"
     )
     tokenizer.chat_template = TEMPLATES["today"]
     tokenizer.save_pretrained(tmp_path / "model")
