@@ -132,8 +132,7 @@ def attach(model: Any, adapter: str) -> Any:
     Raises:
         UserError: the kind of adapter cannot be merged, or its weights are not those of its config.
     """
-    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
-    from peft.utils import load_peft_weights
+    from peft import PeftConfig, PeftModel
 
     config = PeftConfig.from_pretrained(adapter)
     kind = str(getattr(config.peft_type, "value", config.peft_type))
@@ -144,11 +143,11 @@ def attach(model: Any, adapter: str) -> Any:
             "that changes weights, such as LoRA"
         )
     wrapped = PeftModel.from_pretrained(model, adapter)
-    wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False).keys()
-    # peft may have saved the embedding beside the adapter.
-    base = {f"base_model.model.{name}" for name in model.state_dict()}
-    found = load_peft_weights(adapter, device="cpu").keys()
-    for keys, fault in ((wanted - found, "lacks"), (found - wanted - base, "has no place for")):
+    found = wrapped.load_adapter(adapter, "default")  # once more: the first load keeps this quiet
+    for keys, fault in (
+        (found.missing_keys, "lacks"),
+        (found.unexpected_keys, "has no place for"),
+    ):
         if keys:
             raise UserError(
                 f"{adapter}: the adapter {fault} {len(keys)} weights, first {min(keys)}; its "
