@@ -20,7 +20,7 @@ from benchmarks.table import Interval, about, publish, ratio_interval, show_inte
 from data_prep.schema import read_problems
 from pipeline.console import quiet_imports
 from pipeline.errors import UserError, run_cli
-from pipeline.models.checkpoints import load_tokenizer
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import render_prompt
 from pipeline.settings import parse, setting
 

@@ -37,7 +37,7 @@ from data_prep.schema import question_of, read_problems
 from data_prep.sources import synthetic
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
-from pipeline.models.checkpoints import load_tokenizer
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.settings import parse
 
 SIZES = {"sft": 28_000, "grpo": 1_000, "test": 2_000}

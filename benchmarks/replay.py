@@ -28,7 +28,7 @@ from scipy import optimize, special, stats
 
 from benchmarks.table import markdown
 from pipeline.errors import UserError, run_cli
-from pipeline.models.checkpoints import load_tokenizer
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.settings import parse
 from stages.arguments import GrpoArguments
 from stages.trainer.curriculum import PredictiveCurriculum

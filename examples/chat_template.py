@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 
 from pipeline.errors import UserError, run_cli
-from pipeline.models.checkpoints import check_checkpoint, load_tokenizer, read_json
+from pipeline.models.checkpoints import check_checkpoint, read_json
 from pipeline.models.hub import TEXTS, fetch
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.models.weights import check_start
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")

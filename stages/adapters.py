@@ -26,7 +26,8 @@ from pipeline import manifest
 from pipeline.console import is_main_process, say
 from pipeline.errors import UserError
 from pipeline.models.adapters import load_merged, merge, probe
-from pipeline.models.checkpoints import base_and_adapter, load_tokenizer, loading
+from pipeline.models.checkpoints import base_and_adapter, loading
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.models.weights import keep_own_head
 from stages.trainer import evaluation
 from stages.trainer.evaluation import ADAPTER

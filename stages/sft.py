@@ -15,7 +15,8 @@ from typing import Any
 from pipeline.console import hide_trackers, quiet, say
 from pipeline.errors import run_cli
 from pipeline.launched import in_launch
-from pipeline.models.checkpoints import load_template, loading
+from pipeline.models.checkpoints import loading
+from pipeline.models.tokenizer import load_template
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.host import check_sft

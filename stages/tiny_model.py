@@ -18,7 +18,7 @@ from data_prep.sources.synthetic import MAX_VALUE
 from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.errors import UserError, run_cli
-from pipeline.models.checkpoints import load_tokenizer
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.settings import parse
 
 EOS, PAD = "<|im_end|>", "<|endoftext|>"

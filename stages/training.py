@@ -34,6 +34,7 @@ from pipeline.console import is_main_process, quiet_trackers, say
 from pipeline.errors import UserError, check_space
 from pipeline.memory import memory_fault
 from pipeline.models import card, checkpoints, dropout, generation, weights
+from pipeline.models import tokenizer as tokenizers
 from pipeline.models.dropout import Value
 from stages import adapters, removal, run_folder, trial
 from stages.arguments import row_limits
@@ -194,7 +195,7 @@ def effective_config(*parts: Any) -> dict[str, Any]:
 
 def load_tokenizer(model: Any, config: Any, template: str | None = None, **kwargs: Any) -> Any:
     """The tokenizer of the checkpoint that a stage trains, with a chat template and an EOS."""
-    tokenizer = checkpoints.load_tokenizer(
+    tokenizer = tokenizers.load_tokenizer(
         model.model_name_or_path,
         "model_name_or_path",
         ("eos_token",) if template else ("chat_template", "eos_token"),

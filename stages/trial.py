@@ -12,7 +12,7 @@ from pipeline.console import say
 from pipeline.errors import UserError
 from pipeline.memory import memory_fault
 from pipeline.models import generation
-from pipeline.models.checkpoints import open_tokenizer
+from pipeline.models.tokenizer import open_tokenizer
 from stages.trainer.evaluation import random_state_kept
 
 

@@ -22,7 +22,8 @@ from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.memory import memory_fault
 from pipeline.models.adapters import load_merged
-from pipeline.models.checkpoints import load_tokenizer, loading
+from pipeline.models.checkpoints import loading
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.models.weights import check_tokens
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.

@@ -18,7 +18,7 @@ from grading.grade import Grade, grade_rollouts
 from grading.own_grader import COLUMN
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
-from pipeline.models.checkpoints import load_tokenizer
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.rows import read_rows
 

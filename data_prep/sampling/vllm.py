@@ -24,7 +24,8 @@ from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.console import VLLM_ENVIRONMENT, UnfailingFile
 from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.memory import memory_fault
-from pipeline.models.checkpoints import base_and_adapter, open_tokenizer, read_json, tokenizer_path
+from pipeline.models.checkpoints import base_and_adapter, read_json, tokenizer_path
+from pipeline.models.tokenizer import open_tokenizer
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
 RANKS = {"r": int, "rank_pattern?": ({str: int}, None)}  # of an adapter_config.json

@@ -21,7 +21,7 @@ from grading.own_grader import COLUMN
 from grading.worker import Workers
 from pipeline import strict_yaml
 from pipeline.errors import UserError
-from pipeline.models.checkpoints import load_tokenizer
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import apply_template, check_whole
 from pipeline.rows import read_rows
 from pipeline.stages import TASKS, known_tasks

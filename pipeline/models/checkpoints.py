@@ -1,4 +1,4 @@
-"""Checkpoints that a recipe names: check their files before torch is imported, load the tokenizer.
+"""Checkpoints that a recipe names: the files of their folders, checked before torch is imported.
 
 python -m pipeline.models.checkpoints FOLDER
 
@@ -16,10 +16,9 @@ from zipfile import BadZipFile, ZipFile
 from safetensors import SafetensorError, safe_open
 
 from pipeline import json_files, manifest
-from pipeline.console import say
 from pipeline.errors import UserError, run_cli
 from pipeline.memory import memory_fault
-from pipeline.models import smollm2, template_date, tokenizer_file
+from pipeline.models import smollm2
 from pipeline.models.hub import is_hub_id
 from pipeline.stages import TRAINED
 
@@ -28,16 +27,6 @@ VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.js
 INDEX = {"weight_map?": {str: str}}
 MAPPING: json_files.Shape = {str: object}
 MAX_CAUSE = 300  # characters of a library's message, which may list every weight
-# Attributes that a tokenizer must have -> what is said where it has not.
-NEEDS = {
-    "chat_template": (
-        "has no chat_template; put a chat_template.jinja there (SFT also takes "
-        "chat_template_path), or use an instruct checkpoint"
-    ),
-    "eos_token": (
-        "has no eos_token; set it in its tokenizer_config.json, or use an instruct checkpoint"
-    ),
-}
 
 
 def read_json(path: Path, key: str, shape: json_files.Shape = MAPPING) -> dict[str, Any]:
@@ -133,17 +122,6 @@ def check_vocabulary(folder: Path, key: str) -> None:
         raise UserError(f"{key}: {folder} holds no tokenizer; copy the model's files there")
 
 
-def load_template(path: str) -> str:
-    """The chat template of a jinja file, or of the tokenizer of a folder or hub id; of one date."""
-    key = "chat_template_path"
-    if Path(path).is_file():
-        try:
-            return template_date.fix(Path(path).read_text(encoding="utf-8"))
-        except UnicodeDecodeError as error:
-            raise UserError(f"{key}: {path} is not text ({error}); give a jinja file") from error
-    return load_tokenizer(path, key, ("chat_template",)).chat_template
-
-
 def base_and_adapter(checkpoint: str, key: str = "checkpoint") -> tuple[str, str | None]:
     """`(base model, adapter folder)` of a peft checkpoint, `(checkpoint, None)` of any other."""
     config = Path(checkpoint) / "adapter_config.json"
@@ -153,25 +131,6 @@ def base_and_adapter(checkpoint: str, key: str = "checkpoint") -> tuple[str, str
     if not isinstance(base, str):
         raise UserError(f"{key}: {config}: base_model_name_or_path is missing; set the base model")
     return base, checkpoint
-
-
-def trained_tokenizer(start: str, template: str | None, result: str) -> str:
-    """Whose tokenizer the training stages of a recipe use, `start`'s or that of SFT's `result`.
-
-    They are the same, but for a result of another recipe than today's. It is taken where the start
-    is a hub id, which need not be on this machine.
-
-    Args:
-        start: the model that the first training stage starts from; template: what it adds.
-        result: the model that the last one starts from.
-    """
-    if Path(start).is_dir() or not Path(result, "tokenizer_config.json").is_file():
-        return start
-    made = manifest.read(Path(result))
-    config = made["config"] if made else {}
-    is_of_start = config.get("model_name_or_path") == start
-    is_current = is_of_start and config.get("chat_template_path") == template
-    return result if made is None or is_current else start
 
 
 def tokenizer_path(checkpoint: str) -> str:
@@ -203,43 +162,6 @@ def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
         fault = f"its {what} cannot be loaded ({type(error).__name__}: {message})"
         remedy = "check the name, the network and whether its files belong together"
         raise UserError(f"{key}: {checkpoint}: {fault}; {remedy}") from error
-
-
-def open_tokenizer(checkpoint: str, key: str, **kwargs: Any) -> tuple[Any, str]:
-    """Load a tokenizer, which reads text as its `tokenizer.json` does, and prints one date.
-
-    Returns:
-        The tokenizer, and what `AutoTokenizer` does instead, "" where it does the same.
-    """
-    from transformers import AutoTokenizer
-
-    kwargs.setdefault("trust_remote_code", False)  # else transformers asks on the terminal
-    path = str(tokenizer_path(checkpoint))
-    if path.startswith((".", "/")) and not Path(path).exists():  # no name that the hub may know
-        raise UserError(f"{key}: {checkpoint} is not there; make this folder, or name another")
-    with loading("tokenizer", checkpoint, key):
-        tokenizer = AutoTokenizer.from_pretrained(path, **kwargs)
-        tokenizer, difference = tokenizer_file.as_written(tokenizer, path, key, **kwargs)
-    tokenizer.chat_template = template_date.fix(tokenizer.chat_template)
-    return tokenizer, difference
-
-
-def load_tokenizer(
-    checkpoint: str, key: str, needs: tuple[str, ...] = (*NEEDS,), **kwargs: Any
-) -> Any:
-    """Load the tokenizer of a model folder, adapter folder or hub id.
-
-    Args:
-        key: the YAML key that names the checkpoint, for messages.
-        needs: attributes that it must have, of `NEEDS`.
-    """
-    tokenizer, difference = open_tokenizer(checkpoint, key, **kwargs)
-    if difference:
-        say(f"{key}: {checkpoint}: {difference}; {tokenizer_file.NAME} is used")
-    for need in needs:
-        if not getattr(tokenizer, need):
-            raise UserError(f"{key}: the tokenizer of {checkpoint} {NEEDS[need]}")
-    return tokenizer
 
 
 def main() -> None:

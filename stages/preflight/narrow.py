@@ -14,16 +14,14 @@ from typing import Any
 from data_prep.schema import read_problems
 from pipeline.errors import UserError
 from pipeline.models.checkpoints import (
-    NEEDS,
     VOCABULARIES,
     base_and_adapter,
     check_checkpoint,
     has_file,
-    load_template,
-    load_tokenizer,
     tokenizer_path,
 )
 from pipeline.models.hub import has_hub_copy
+from pipeline.models.tokenizer import NEEDS, load_template, load_tokenizer
 from pipeline.models.weights import check_start
 from pipeline.rows import read_rows
 from pipeline.settings import Settings

@@ -7,15 +7,8 @@ from typing import Any
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
 from pipeline.models import template_date
-from pipeline.models.checkpoints import (
-    MODEL_STAGES,
-    check_vocabulary,
-    load_template,
-    open_tokenizer,
-    read_json,
-    tokenizer_path,
-    trained_tokenizer,
-)
+from pipeline.models.checkpoints import MODEL_STAGES, check_vocabulary, read_json, tokenizer_path
+from pipeline.models.tokenizer import load_template, open_tokenizer, trained_tokenizer
 from pipeline.models.weights import check_tokens
 from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt, left_out
 from stages.preflight import inputs

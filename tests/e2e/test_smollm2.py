@@ -7,7 +7,7 @@ import yaml
 
 from pipeline.errors import UserError
 from pipeline.models import smollm2
-from pipeline.models.checkpoints import load_tokenizer
+from pipeline.models.tokenizer import load_tokenizer
 from tests import demo
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

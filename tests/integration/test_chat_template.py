@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.errors import UserError
 from pipeline.models import card
-from pipeline.models.checkpoints import check_checkpoint, load_tokenizer
+from pipeline.models.checkpoints import check_checkpoint
+from pipeline.models.tokenizer import load_tokenizer
 from tests.integration.conftest import CHATML, ROOT
 
 pytestmark = pytest.mark.integration

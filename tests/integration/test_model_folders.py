@@ -11,7 +11,8 @@ from tokenizers import Tokenizer, models
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from pipeline.errors import UserError
-from pipeline.models.checkpoints import check_checkpoint, load_tokenizer
+from pipeline.models.checkpoints import check_checkpoint
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.models.weights import check_start, check_tokens, load, num_positions
 from stages.arguments import row_limits
 from tests.unit.stages.helpers import grpo, sft

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.models.checkpoints import check_checkpoint, load_tokenizer, tokenizer_path
+from pipeline.models.checkpoints import check_checkpoint, tokenizer_path
+from pipeline.models.tokenizer import load_tokenizer
 from tests.unit.stages.helpers import NO_TENSORS, write_model
 
 VALID = {

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from pipeline.models import template_date
-from pipeline.models.checkpoints import load_template, load_tokenizer
+from pipeline.models.tokenizer import load_template, load_tokenizer
 
 BODY = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{{ bos_token }}"
 KINDS = {
