@@ -143,13 +143,13 @@ def tokenizer_path(checkpoint: str) -> str:
 
 @contextlib.contextmanager
 def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
-    """Turn an error of `from_pretrained` over the files of a checkpoint into a `UserError`."""
+    """Turn an error of transformers over the files of a checkpoint into a `UserError`."""
     try:
         yield
     # Other people's files: what is wrong decides what is raised; Rust's is a plain Exception.
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        is_loading = "from_pretrained" in {frame.name for frame in frames}
+        is_loading = {"from_pretrained", "from_config"} & {frame.name for frame in frames}
         if isinstance(error, UserError) or not is_loading or memory_fault(error):
             raise
         message = " ".join(str(error).split())[:MAX_CAUSE]

@@ -161,6 +161,14 @@ def test_layers_without_a_place_are_told(folder, capsys):
     assert ".1." in capsys.readouterr().out
 
 
+def test_padding_beyond_the_embedding_is_one_line(whole, tmp_path):
+    """GPT-2 and Falcon have no use for the number, and take it."""
+    folder = shutil.copytree(whole / "qwen3", tmp_path / "qwen3")
+    change_config(folder, pad_token_id=ROWS)
+    with pytest.raises(UserError, match=rf"^key: {folder}: its model .*Padding_idx"):
+        start(folder)
+
+
 def test_the_real_load_refuses_too(folder):
     change_weights(folder, lambda w, name: w.pop(name))
     with pytest.raises(UserError, match=r"^key: .*1 would start at random"):
