@@ -109,7 +109,7 @@ def load_rows(tokenizer: str, **metadata: Any) -> dict:
     `metadata` has what `read_problem_rows` takes.
     """
     rows = read_problem_rows(**metadata)
-    loaded = load_tokenizer_once(tokenizer, "checkpoints", needs=())
+    loaded = load_tokenizer_once(tokenizer, "checkpoints")
     prompts = render_prompts(rows, loaded)
     for row, text in zip(rows, prompts, strict=True):
         check_whole(row["prompt"], text, loaded)
