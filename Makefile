@@ -1,4 +1,4 @@
-# make COMMAND [RECIPE=grpo7b] [MODEL=folder, hub id or GGUF file] [ARGS="--learning_rate 1e-4"]
+# make COMMAND [RECIPE=grpo7b] [MODEL=folder or hub id] [ARGS="--learning_rate 1e-4"]
 #
 #   make demo           the whole pipeline on two CPU cores; ends with the page of results
 #   make data           build the data files of a recipe

@@ -18,9 +18,9 @@ from typing import Any
 
 from benchmarks.table import Interval, about, publish, ratio_interval, show_interval, tell, wrap
 from data_prep.schema import read_problems
-from pipeline.checkpoints import load_tokenizer
 from pipeline.console import quiet_imports
 from pipeline.errors import UserError, run_cli
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import render_prompt
 from pipeline.settings import parse, setting
 

@@ -36,8 +36,8 @@ from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import question_of, read_problems
 from data_prep.sources import synthetic
 from pipeline import manifest
-from pipeline.checkpoints import load_tokenizer
 from pipeline.errors import UserError, run_cli
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.settings import parse
 
 SIZES = {"sft": 28_000, "grpo": 1_000, "test": 2_000}

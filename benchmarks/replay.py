@@ -27,8 +27,8 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from benchmarks.table import markdown
-from pipeline.checkpoints import load_tokenizer
 from pipeline.errors import UserError, run_cli
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.settings import parse
 from stages.arguments import GrpoArguments
 from stages.trainer.curriculum import PredictiveCurriculum

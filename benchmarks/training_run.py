@@ -26,9 +26,10 @@ from data_prep.sampling.generate import generate
 from data_prep.schema import question_of, read_problems
 from grading.grade import grade_rollouts
 from grading.own_grader import COLUMN
-from pipeline import generation, manifest
+from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.errors import run_cli
+from pipeline.models import generation
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.settings import UNSET, parse, setting
 from stages import grpo as grpo_stage

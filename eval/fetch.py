@@ -12,12 +12,11 @@ from pathlib import Path
 
 from eval.harness import suite
 from eval.harness.settings import OWN, EvalArguments
-from pipeline.checkpoints import is_hub_id
 from pipeline.commands import named_in
 from pipeline.errors import UserError, run_cli
 from pipeline.keys import flags as key_flags
+from pipeline.models.hub import TEXTS, fetch, is_hub_id
 from pipeline.settings import RecipeArguments, parse, read_yaml, setting
-from pipeline.template import TEXTS, fetch
 
 WEIGHTS = ("*.safetensors", *TEXTS)
 

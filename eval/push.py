@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eval.harness.settings import EvalArguments, split_checkpoints
-from pipeline import card, manifest
-from pipeline.checkpoints import is_hub_id
+from pipeline import manifest
 from pipeline.errors import UserError, run_cli
+from pipeline.models import card
+from pipeline.models.hub import is_hub_id
 from pipeline.settings import parse, setting
 
 REMEDIES = {

@@ -32,12 +32,12 @@ from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 from eval.harness.superseded import RESULTS, check_model, difference, keep
 from pipeline import json_files, manifest
-from pipeline.checkpoints import tokenizer_path
 from pipeline.console import notice, quiet_evaluation, quiet_harness
 from pipeline.errors import run_cli
 from pipeline.folders import check_output
 from pipeline.launched import in_launch
 from pipeline.lock import claim
+from pipeline.models.checkpoints import tokenizer_path
 from pipeline.settings import Settings, build, parse
 from pipeline.stages import ROOT, STAGES
 

@@ -10,7 +10,7 @@ import re
 import sys
 
 from eval.audit.cases import TRICKS, gold_completion, trick_completions, wrong_answers
-from pipeline.checkpoints import load_tokenizer
+from pipeline.models.tokenizer import load_tokenizer
 
 MODEL = sys.argv[1] if len(sys.argv) > 1 else "Qwen/Qwen2.5-0.5B-Instruct"
 golds = [[str(n * n)] for n in range(3, 40)]

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import keys, named_models, strict_yaml
+from pipeline import keys, strict_yaml
 from pipeline.errors import UserError
 from pipeline.freshness import looks_current
+from pipeline.models import smollm2
 from pipeline.settings import Settings, read_settings
 from pipeline.stages import (
     CHECKED_AHEAD,
@@ -92,7 +93,7 @@ LOOK_AT_MODELS = ("preflight", "plan", "sweep", "control", "fetch")
 
 
 def resolve_models(request: Request) -> None:
-    """Put the folder or hub id of a short name or GGUF file in place, made before any stage starts.
+    """Put the folder or hub id of a short name in place, made before any stage starts.
 
     Where nothing will run, only what is there already counts.
     """
@@ -103,12 +104,12 @@ def resolve_models(request: Request) -> None:
     is_only_shown = request.dry_run or request.list_stages
     if request["model"]:
         if uses_models and not is_only_shown:
-            request.values["model"] = named_models.resolve(request["model"], "MODEL")
+            request.values["model"] = smollm2.resolve(request["model"], "MODEL")
         else:
-            request.values["model"] = named_models.find(request["model"])
+            request.values["model"] = smollm2.find(request["model"])
     elif reads_recipe and not is_only_shown:
         for place, name in named_in(request.recipe):
-            named_models.resolve(name, place)  # the stages find it
+            smollm2.resolve(name, place)  # the stages find it
 
 
 def named_in(recipe: str) -> list[tuple[str, str]]:
@@ -137,15 +138,7 @@ def check_of_model(request: Request) -> list[Command]:
     """The check of a user's own model, before data is built for it."""
     if not request["model"]:
         return []
-    words = ["-m", "pipeline.checkpoints", request["model"]]
-    # A model without a chat template passes if SFT gives it one: by sft.yaml, ARGS or KEYS. The
-    # check then takes the word as the place that the template comes from.
-    sft = Path(request.recipe, "sft.yaml")
-    text = sft.read_text(encoding="utf-8", errors="replace") if sft.is_file() else ""
-    text += " ".join([*request.words.get("args", []), *keys_of(request, "sft")])
-    if "chat_template_path" in text and not request.is_scoring:
-        words.append("chat_template_path")
-    return [Command("model", tuple(words))]
+    return [Command("model", ("-m", "pipeline.models.checkpoints", request["model"]))]
 
 
 def stage_command(request: Request, goal: str) -> Command:

@@ -25,12 +25,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from pipeline import consent, named_models, strict_yaml
+from pipeline import consent, strict_yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.lock import claim
 from pipeline.memory import memory_fault
+from pipeline.models import smollm2
 from pipeline.paths import plain
 from pipeline.renamed import hint
 from pipeline.values import fault
@@ -460,10 +461,10 @@ def started_from(model: str, file: dict[str, Any], run_dir: str) -> dict[str, An
 
 
 def with_models(settings: Settings, resolve: Callable[[str, str], str]) -> Settings:
-    """The same with folders and hub ids in place of short names and GGUF files.
+    """The same with folders and hub ids in place of short names.
 
     Args:
-        resolve: of a model and the key that names it, as `named_models.resolve`.
+        resolve: of a model and the key that names it, as `smollm2.resolve`.
     """
     changes: dict[str, Any] = {}
     key, checkpoints = "model_name_or_path", []
@@ -528,7 +529,7 @@ def read_settings(
     for name, key in known.items():
         if key.is_own and key.default is UNSET and name not in settings:
             raise UserError(f"{settings.path}: missing key {name!r}; set it")
-    return with_models(settings, lambda model, _: named_models.find(model))
+    return with_models(settings, lambda model, _: smollm2.find(model))
 
 
 def run_check(settings: Settings, check: Callable[[Settings], Settings | None]) -> Settings:
@@ -624,7 +625,7 @@ def parse(
     if "-h" in argv or "--help" in argv:
         sys.stdout.write(help_text(doc, own, hf, defaults or {}))
         sys.exit(0)
-    settings = with_models(read_settings(own, hf, argv, defaults), named_models.resolve)
+    settings = with_models(read_settings(own, hf, argv, defaults), smollm2.resolve)
     if check:
         settings = run_check(settings, check)
     if owns:

@@ -38,7 +38,7 @@ from pipeline.stages import (
 PLAIN, SWITCH, TEXT, WORDS = "plain", "switch", "text", "words"
 VARIABLES = {
     "recipe": (PLAIN, "a folder of configs/, tiny-cpu by default"),
-    "model": (TEXT, "folder, hub id or GGUF file to start from, or smollm2, not the recipe's"),
+    "model": (TEXT, "folder or hub id to start from, or smollm2, not the recipe's"),
     "run": (PLAIN, "folder of the run, runs/<recipe> by default"),
     "lora": (SWITCH, "1: train LoRA adapters, with configs/lora.yaml"),
     "seed": (PLAIN, "seed of every stage"),

@@ -23,11 +23,12 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from data_prep.sampling.hashes import hash_checkpoint, shorten
 from pipeline import manifest
-from pipeline.adapters import load_merged, merge, probe
-from pipeline.checkpoints import base_and_adapter, load_tokenizer, loading
 from pipeline.console import is_main_process, say
 from pipeline.errors import UserError
-from pipeline.weights import keep_own_head
+from pipeline.models.adapters import load_merged, merge, probe
+from pipeline.models.checkpoints import base_and_adapter, loading
+from pipeline.models.tokenizer import load_tokenizer
+from pipeline.models.weights import keep_own_head
 from stages.trainer import evaluation
 from stages.trainer.evaluation import ADAPTER
 
@@ -96,7 +97,7 @@ def merged_start(checkpoint: str, args: Any) -> str:
             return
         say(f"{adapter}: merging it into {base}, in {folder}")
         with loaded_whole(args), loading("model", adapter, KEY):
-            model = load_merged(adapter, **load_settings(args))
+            model = load_merged(adapter, KEY, **load_settings(args))
         for left in folder.parent.glob(f"{name}.*{manifest.PARTIAL}"):  # by a kill
             if manifest.is_older(left, LEFT_SECONDS):
                 shutil.rmtree(left, ignore_errors=True)
@@ -200,7 +201,7 @@ def save_merged(trainer: Any, model: Any) -> None:
     def write() -> None:
         with loaded_whole(args):
             if is_from_disk:
-                merged = load_merged(adapter, expected, is_exact, **settings)
+                merged = load_merged(adapter, KEY, expected, is_exact, **settings)
             else:
                 merged = merge(model, adapter)
             write_model(merged, tokenizer, folder)
@@ -209,7 +210,7 @@ def save_merged(trainer: Any, model: Any) -> None:
             if base_and_adapter(str(best))[1] is None:
                 return
             shutil.rmtree(written, ignore_errors=True)  # what a kill has left
-            write_model(load_merged(str(best), **settings), tokenizer, written)
+            write_model(load_merged(str(best), KEY, **settings), tokenizer, written)
         shutil.copytree(best, written / ADAPTER)
         (written / ADAPTER / evaluation.FILE).rename(written / evaluation.FILE)
         evaluation.put_best_in_place(folder, ADAPTER)

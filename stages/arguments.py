@@ -66,6 +66,20 @@ def keeps_old_logps(settings: Any, num_steps: int) -> bool:
     return is_corrected or settings.gradient_accumulation_steps % uses != 0
 
 
+def row_limits(settings: Any, own: Any) -> dict[str, int | None]:
+    """Tokens of the longest row by the keys that limit it; a completion has at least one.
+
+    Args:
+        settings: with TRL's keys of SFT or GRPO. own: with ours.
+    """
+    if hasattr(settings, "max_length"):
+        return {"max_length": settings.max_length}
+    return {
+        "max_prompt_length": own.max_prompt_length,
+        "max_completion_length": settings.max_completion_length or 1,
+    }
+
+
 def completion_room(settings: Any, positions: int | None, prompt: int) -> int | None:
     """Tokens of the longest completion, 1 or more; None where no limit is known.
 

@@ -18,12 +18,12 @@ from typing import Any
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, grader_files, question_of, read_problems
 from grading.own_grader import COLUMN
-from pipeline import dropout
-from pipeline.checkpoints import loading
 from pipeline.console import hide_trackers, is_main_process, quiet, say
 from pipeline.errors import UserError, run_cli
-from pipeline.generation import describe_ignored
 from pipeline.launched import in_launch
+from pipeline.models import dropout
+from pipeline.models.checkpoints import loading
+from pipeline.models.generation import describe_ignored
 from pipeline.own_code import is_own, own_files
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.settings import parse
@@ -309,6 +309,7 @@ def main() -> None:
 
     quiet()
     tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
+    training.check_start(args, grpo, model, tokenizer)
     problems, held_out, dropped = split(rows, args, grpo.seed, tokenizer)
     check_enough(args.train_file, rows, problems, dropped, grpo)
 

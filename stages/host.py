@@ -9,11 +9,10 @@ from typing import Any
 
 from data_prep.sampling import NO_VLLM
 from pipeline import json_files, manifest
-from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id
 from pipeline.console import is_main_process, notice
 from pipeline.errors import UserError
+from pipeline.models.checkpoints import check_checkpoint
 from pipeline.settings import Settings
-from pipeline.weights import num_positions
 from stages.held_out import check_held_out, check_sft_held_out
 from stages.launch import is_installed
 from stages.precision import sampler_dtype
@@ -58,11 +57,7 @@ def check_sft(
     check_file(settings, "train_file", "data")
     check_file(settings, "eval_file", "data")
     check_sft_held_out(settings)
-    template = settings.chat_template_path
-    check_checkpoint(settings.model_name_or_path, "model_name_or_path", template)
-    if template and not Path(template).is_file():
-        check_checkpoint(template, "chat_template_path")
-    check_positions(settings)
+    check_checkpoint(settings.model_name_or_path, "model_name_or_path")
     return settings
 
 
@@ -77,7 +72,6 @@ def check_grpo(
     check_file(settings, "eval_file", "data")
     check_held_out(settings)
     check_checkpoint(settings.model_name_or_path, "model_name_or_path")
-    check_positions(settings)
     check_vllm(settings)
     return settings
 
@@ -123,31 +117,6 @@ def server_flags(settings: Settings) -> list[str]:
 def served(settings: Settings) -> list[str]:
     """The model that GRPO's server has at first, and the flags by which it follows the recipe."""
     return [str(settings.model_name_or_path), *server_flags(settings)]
-
-
-def check_positions(settings: Settings) -> None:
-    """Refuse rows of SFT or GRPO that are longer than the positions that a local model knows."""
-    model = settings.model_name_or_path
-    base, _ = base_and_adapter(model, "model_name_or_path")
-    if is_hub_id(base) or not Path(base).is_dir():
-        return
-    most = num_positions(Path(base))
-    if most is None:
-        return
-    why = f"{model} has learned {most:,} positions"
-    if hasattr(settings, "max_length"):  # SFT
-        if settings.max_length is None or settings.max_length > most:
-            raise UserError(f"max_length: {settings.max_length}, but {why}; set at most {most}")
-        return
-    completion = settings.max_completion_length
-    room = most - (completion or 1)
-    if room < 1:
-        raise UserError(f"max_completion_length: {completion}, but {why}; lower it")
-    if settings.max_prompt_length is None or settings.max_prompt_length > room:
-        raise UserError(
-            f"max_prompt_length: {settings.max_prompt_length} beside max_completion_length: "
-            f"{completion}, but {why}; set at most {room}, or lower the other"
-        )
 
 
 def check_vllm(settings: Settings) -> None:

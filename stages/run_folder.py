@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import json_files, manifest
-from pipeline.checkpoints import reads
 from pipeline.errors import UserError
 from pipeline.folders import next_of, without_next
+from pipeline.models.checkpoints import reads
 from pipeline.paths import is_same
 from stages import removal
 from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP

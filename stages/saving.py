@@ -11,10 +11,10 @@ from typing import Any
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import SFTTrainer
 
-from pipeline import dropout
-from pipeline.dropout import Value
 from pipeline.launched import note_for_launcher
-from pipeline.weights import keep_own_head
+from pipeline.models import dropout
+from pipeline.models.dropout import Value
+from pipeline.models.weights import keep_own_head
 from stages import run_folder
 
 

@@ -12,10 +12,11 @@ All parameters are trained by default, LoRA with `use_peft: true`; `packing: tru
 import math
 from typing import Any
 
-from pipeline.checkpoints import load_template, loading
 from pipeline.console import hide_trackers, quiet, say
 from pipeline.errors import run_cli
 from pipeline.launched import in_launch
+from pipeline.models.checkpoints import loading
+from pipeline.models.tokenizer import load_template
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.host import check_sft
@@ -87,6 +88,7 @@ def main() -> None:
     quiet()
     check_started(bool(sft.use_cpu))
     tokenizer = load_sft_tokenizer(sft, model)
+    training.check_start(args, sft, model, tokenizer)
     rows, num_tokens, num_long = sft_rows.load(args.train_file, tokenizer, sft)
     held_out, num_held_out_long = None, 0
     if args.eval_file:

@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import json_files, manifest
-from pipeline.card import count_guards
 from pipeline.errors import UserError, run_cli
 from pipeline.json_files import is_number
 from pipeline.keys import as_flags
 from pipeline.keys import flags as key_flags
 from pipeline.lock import claim
+from pipeline.models.card import count_guards
 from pipeline.paths import is_same
 from pipeline.settings import Settings, build, parse, read_settings, run_check, setting
 from pipeline.side_by_side import Runner

@@ -16,9 +16,9 @@ from typing import Any
 
 from data_prep.sources.synthetic import MAX_VALUE
 from pipeline import manifest
-from pipeline.checkpoints import load_tokenizer
 from pipeline.console import quiet
 from pipeline.errors import UserError, run_cli
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.settings import parse
 
 EOS, PAD = "<|im_end|>", "<|endoftext|>"

@@ -29,12 +29,15 @@ from accelerate.utils import broadcast_object_list, gather_object
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoConfig, Trainer
 
-from pipeline import card, checkpoints, dropout, generation, manifest
+from pipeline import manifest
 from pipeline.console import is_main_process, quiet_trackers, say
-from pipeline.dropout import Value
 from pipeline.errors import UserError, check_space
 from pipeline.memory import memory_fault
+from pipeline.models import card, checkpoints, dropout, generation, weights
+from pipeline.models import tokenizer as tokenizers
+from pipeline.models.dropout import Value
 from stages import adapters, removal, run_folder, trial
+from stages.arguments import row_limits
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.launch import FSDP, asked_engine, check_started
 from stages.out_of_memory import out_of_memory
@@ -192,7 +195,7 @@ def effective_config(*parts: Any) -> dict[str, Any]:
 
 def load_tokenizer(model: Any, config: Any, template: str | None = None, **kwargs: Any) -> Any:
     """The tokenizer of the checkpoint that a stage trains, with a chat template and an EOS."""
-    tokenizer = checkpoints.load_tokenizer(
+    tokenizer = tokenizers.load_tokenizer(
         model.model_name_or_path,
         "model_name_or_path",
         ("eos_token",) if template else ("chat_template", "eos_token"),
@@ -202,6 +205,23 @@ def load_tokenizer(model: Any, config: Any, template: str | None = None, **kwarg
     )
     tokenizer.chat_template = template or tokenizer.chat_template
     return tokenizer
+
+
+def check_start(args: Any, config: Any, model: Any, tokenizer: Any) -> None:
+    """Refuse a model whose weights, embedding or positions do not fit: `weights.check_start`.
+
+    Args:
+        args, config, model: the recipe's settings. tokenizer: with the template of the training.
+    """
+    with adapters.loaded_whole(config):
+        weights.check_start(
+            model.model_name_or_path,
+            "model_name_or_path",
+            tokenizer,
+            row_limits(config, args),
+            revision=model.model_revision,
+            trust_remote_code=config.trust_remote_code,
+        )
 
 
 def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:

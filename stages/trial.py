@@ -8,11 +8,11 @@ from peft import PeftModel
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Trainer
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from pipeline import generation
-from pipeline.checkpoints import open_tokenizer
 from pipeline.console import say
 from pipeline.errors import UserError
 from pipeline.memory import memory_fault
+from pipeline.models import generation
+from pipeline.models.tokenizer import open_tokenizer
 from stages.trainer.evaluation import random_state_kept
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.checkpoints import check_checkpoint
 from pipeline.errors import UserError
+from pipeline.models.checkpoints import check_checkpoint
 from pipeline.settings import setting
 
 NO_VLLM = "vLLM is not installed; run `make gpu-env` on a GPU host"

@@ -36,7 +36,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_manage
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from pipeline import dropout
+from pipeline.models import dropout
 
 NAME = "sdpa_by_key_head"  # as a model's attn_implementation
 ROOM = 128  # tokens by which the room for keys and values grows

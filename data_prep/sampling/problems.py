@@ -16,9 +16,9 @@ from data_prep.sampling.store import Completion, Processes, Request, SampleStore
 from data_prep.schema import question_of, read_problems
 from grading.grade import Grade, grade_rollouts
 from grading.own_grader import COLUMN
-from pipeline.checkpoints import load_tokenizer
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.rows import read_rows
 

@@ -21,10 +21,11 @@ from data_prep.sampling import NO_VLLM, SamplingArguments
 from data_prep.sampling.context import encode_pair, fit, is_cut
 from data_prep.sampling.hf import cut_at, eos_token_ids, not_finite, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
-from pipeline.checkpoints import base_and_adapter, open_tokenizer, read_json, tokenizer_path
 from pipeline.console import VLLM_ENVIRONMENT, UnfailingFile
 from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.memory import memory_fault
+from pipeline.models.checkpoints import base_and_adapter, read_json, tokenizer_path
+from pipeline.models.tokenizer import open_tokenizer
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
 RANKS = {"r": int, "rank_pattern?": ({str: int}, None)}  # of an adapter_config.json

@@ -11,8 +11,9 @@ from pathlib import Path
 from data_prep.sampling import SamplingArguments
 from eval.harness import suite
 from eval.harness.suite import OFFICIAL_TASKS, OWN, THINK_TASKS
-from pipeline.checkpoints import check_checkpoint, is_hub_id
 from pipeline.errors import UserError
+from pipeline.models.checkpoints import check_checkpoint
+from pipeline.models.hub import is_hub_id
 from pipeline.prompts import ANSWER_FORMS, PROMPTS
 from pipeline.settings import setting
 

@@ -20,8 +20,8 @@ from data_prep.schema import grpo_row, read_problems
 from grading.own_grader import COLUMN
 from grading.worker import Workers
 from pipeline import strict_yaml
-from pipeline.checkpoints import load_tokenizer
 from pipeline.errors import UserError
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import apply_template, check_whole
 from pipeline.rows import read_rows
 from pipeline.stages import TASKS, known_tasks
@@ -109,7 +109,7 @@ def load_rows(tokenizer: str, **metadata: Any) -> dict:
     `metadata` has what `read_problem_rows` takes.
     """
     rows = read_problem_rows(**metadata)
-    loaded = load_tokenizer_once(tokenizer, "checkpoints", needs=())
+    loaded = load_tokenizer_once(tokenizer, "checkpoints")
     prompts = render_prompts(rows, loaded)
     for row, text in zip(rows, prompts, strict=True):
         check_whole(row["prompt"], text, loaded)

@@ -17,8 +17,9 @@ from typing import Any
 
 from eval.harness.settings import EvalArguments, split_checkpoints
 from eval.report import browse, numbers, page, plots, render
-from pipeline import card, json_files, manifest
+from pipeline import json_files, manifest
 from pipeline.errors import run_cli
+from pipeline.models import card
 from pipeline.settings import parse
 
 STATE = "trainer_state.json"

@@ -24,9 +24,9 @@ from eval.report.browse import as_text
 from eval.report.numbers import shorten
 from eval.report.render import Table, render
 from pipeline import manifest
-from pipeline.checkpoints import load_tokenizer
 from pipeline.console import one_line
 from pipeline.errors import run_cli
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import render_completion, render_prompt
 from pipeline.rows import read_rows
 from pipeline.settings import parse, setting

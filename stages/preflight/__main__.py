@@ -113,7 +113,9 @@ def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
             found += attempt("data", lengths.check_lengths, recipe, loaded, longest)
     found += attempt("limits", lengths.check_samples, recipe, longest)
     found += attempt("memory", capacity.check_memory, recipe, longest)
-    return recipe, found + attempt("rehearsal", check_rehearsal, recipe)
+    told = {one.text for one in found}
+    rehearsed = attempt("rehearsal", check_rehearsal, recipe)
+    return recipe, found + [one for one in rehearsed if one.text not in told]
 
 
 def show(heading: str, found: list[Finding]) -> None:

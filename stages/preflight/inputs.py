@@ -7,12 +7,14 @@ from typing import Any
 
 from data_prep.build.recipe import FILES
 from data_prep.sampling.openai import start_command
-from pipeline import manifest, named_models
-from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, read_json
+from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.keys import flags as key_flags
 from pipeline.keys import split as split_keys
+from pipeline.models import smollm2
+from pipeline.models.checkpoints import base_and_adapter, check_checkpoint, read_json
+from pipeline.models.hub import is_hub_id
 from pipeline.settings import (
     UNSET,
     Settings,
@@ -29,7 +31,7 @@ from stages import host
 from stages.arguments import DEFAULTS
 from stages.distill import DistillArguments
 from stages.held_out import check_held_out, check_sft_held_out
-from stages.host import check_packages, check_positions
+from stages.host import check_packages
 from stages.launch import as_launched, read_launch
 from stages.precision import sampler_dtype
 from stages.sweep_data import Variants
@@ -69,8 +71,8 @@ def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
 def load_shape(model: str) -> dict[str, Any]:
     """Load the config.json of a checkpoint folder, or of a name of `shapes.yaml`."""
     path = Path(base_and_adapter(model, "model_name_or_path")[0]) / "config.json"
-    if named_models.is_named(model):
-        model = named_models.NAMED[model].hub
+    if smollm2.is_named(model):
+        model = smollm2.HUB_ID
     if not path.is_file():
         shapes = read_yaml(SHAPES)
         if model in shapes:
@@ -263,10 +265,7 @@ def check_model(recipe: Recipe) -> None:
     """Check the user's own folder that training starts from, as `make data` does."""
     first = next((recipe.model(stage) for stage in recipe.stages()), None)
     if is_own_folder(recipe, first):
-        template = getattr(recipe.settings.get("sft"), "chat_template_path", None)
-        check_checkpoint(first, "MODEL" if recipe.args.model else "model_name_or_path", template)
-        for stage in recipe.stages():  # all train what the first starts from
-            check_positions(recipe.settings[stage].replaced(model_name_or_path=first))
+        check_checkpoint(first, "MODEL" if recipe.args.model else "model_name_or_path")
 
 
 def check_installed(recipe: Recipe) -> Iterator[Finding]:
@@ -304,9 +303,9 @@ def check_server(recipe: Recipe) -> Iterator[Finding]:
 
 def is_own_folder(recipe: Recipe, model: str | None) -> bool:
     """Whether a model is neither the hub's, nor made by the run, nor the name of a shape."""
-    if not model or is_hub_id(model) or model.startswith(f"{recipe.run}/"):
+    if not model or is_hub_id(model) or smollm2.is_named(model):
         return False
-    if named_models.is_pending(model):
+    if model.startswith(f"{recipe.run}/"):
         return False
     return Path(model).exists() or model not in read_yaml(SHAPES)
 

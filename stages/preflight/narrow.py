@@ -12,14 +12,25 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.schema import read_problems
-from pipeline.checkpoints import VOCABULARIES, has_file, load_tokenizer, tokenizer_path
 from pipeline.errors import UserError
-from pipeline.named_models import has_hub_copy
+from pipeline.models.checkpoints import (
+    VOCABULARIES,
+    base_and_adapter,
+    check_checkpoint,
+    has_file,
+    tokenizer_path,
+)
+from pipeline.models.hub import has_hub_copy
+from pipeline.models.tokenizer import NEEDS, load_template, load_tokenizer
+from pipeline.models.weights import check_start
 from pipeline.rows import read_rows
+from pipeline.settings import Settings
+from stages.arguments import row_limits
 from stages.launch import is_installed
 from stages.preflight.inputs import load_shape
 from stages.tiny_model import build_tokenizer
 
+KEY = "model_name_or_path"
 NARROW = {
     **dict.fromkeys(("num_hidden_layers", "n_layer"), 2),
     **dict.fromkeys(("hidden_size", "n_embd", "word_embed_proj_dim", "intermediate_size"), 64),
@@ -71,10 +82,32 @@ def has_tokenizer(model: str) -> bool:
     return has_file(folder, *VOCABULARIES)
 
 
+def check_model(settings: Settings, model: str) -> None:
+    """Refuse the model that a stage starts from; nothing where it is not on this machine.
+
+    Args:
+        settings: of the stage. model: what its weights come from at first.
+    """
+    base, _ = base_and_adapter(model, KEY)
+    if not (Path(base).is_dir() or has_hub_copy(base)) or not has_tokenizer(model):
+        return
+    check_checkpoint(model, KEY)
+    given = settings.get("chat_template_path")
+    # SFT's template is in the folder that GRPO starts from, which may not be there yet.
+    is_given = bool(given) or model != settings.model_name_or_path
+    trusts = bool(settings.get("trust_remote_code"))
+    needs = ("eos_token",) if is_given else (*NEEDS,)
+    tokenizer = load_tokenizer(model, KEY, needs, trust_remote_code=trusts)
+    if given and Path(given).is_file():
+        tokenizer.chat_template = load_template(given)
+    limits = row_limits(settings, settings)
+    check_start(model, KEY, tokenizer, limits, trust_remote_code=trusts)
+
+
 def find_tokenizer(model: str) -> Any:
     """The model's own tokenizer where it is on this machine, else the tiny one."""
     if has_tokenizer(model):
-        return load_tokenizer(tokenizer_path(model), "model_name_or_path", ())
+        return load_tokenizer(tokenizer_path(model), KEY, ())
     texts = [f"{row['question']}assistant\n{row['completion']}" for row in islice(made_rows(), 99)]
     return build_tokenizer(texts)
 

@@ -28,7 +28,7 @@ from pipeline import manifest
 from pipeline.console import hide_trackers, one_line, quiet
 from pipeline.errors import UserError, run_cli
 from pipeline.keys import flags as key_flags
-from pipeline.named_models import user_cache
+from pipeline.models.hub import user_cache
 from pipeline.own_code import own_files
 from pipeline.settings import (
     COMMAND_LINE,
@@ -57,6 +57,7 @@ from stages.preflight.capacity import LIMITS, build_step, check_host, has_limits
 from stages.preflight.inputs import ERROR, load_shape, stage_flags
 from stages.preflight.lengths import find_no_room
 from stages.preflight.memory import Model, plan_step
+from stages.preflight.narrow import check_model
 
 MOST_FAULTS = 8  # lines; the others are the same fault once more as a rule
 # Variables by which libraries take a process for one of several, or end a training.
@@ -246,6 +247,11 @@ def rehearse(
     result = Found()
     with on_one_cpu():
         for stage, settings in found.items():
+            try:
+                check_model(settings, models[stage])
+            except UserError as error:  # nothing else can be tried
+                result.faults += [f"{stage}.yaml: {line}" for line in error.lines]
+                continue
             with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
                 typed = frozenset({*settings.typed, *settings._overrides})
                 one = inspect(
@@ -302,12 +308,13 @@ def code_of(settings: Settings) -> list[str]:
 def digest(
     found: Mapping[str, Settings], models: Mapping[str, str], processes: int, engine: str
 ) -> str:
-    """A hash of all that decides what a rehearsal shows, but for the files of `inputs_of`."""
+    """A hash of all that decides what a rehearsal shows, but for files of data."""
     package = Path(__file__).parents[1]
     code = manifest.hash_code(package, package.parent / "pipeline")
     own = [manifest.sha256(file) for one in found.values() for file in own_files(code_of(one))]
     settings = {stage: [dict(one), sorted(one.typed)] for stage, one in found.items()}
-    parts = [settings, dict(models), manifest.versions(), code, own, processes, engine]
+    parts = [settings, dict(models), inputs_of({}, models), manifest.versions(), code, own]
+    parts += [processes, engine]
     return hashlib.sha256(json.dumps(parts, default=str, sort_keys=True).encode()).hexdigest()
 
 

@@ -4,20 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import template_date
-from pipeline.checkpoints import (
-    MODEL_STAGES,
-    check_embedding,
-    check_vocabulary,
-    load_template,
-    num_tokens_of,
-    open_tokenizer,
-    read_json,
-    tokenizer_path,
-    trained_tokenizer,
-)
 from pipeline.console import quiet_transformers
 from pipeline.errors import UserError
+from pipeline.models import template_date
+from pipeline.models.checkpoints import MODEL_STAGES, check_vocabulary, read_json, tokenizer_path
+from pipeline.models.tokenizer import load_template, open_tokenizer, trained_tokenizer
+from pipeline.models.weights import check_tokens
 from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt, left_out
 from stages.preflight import inputs
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
@@ -62,7 +54,9 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
         text = "no chat template: prompts cannot be rendered"
         where = "set chat_template_path in sft.yaml"
         if "sft" not in recipe.settings:
-            where = "give it another model's by `python -m pipeline.template BASE OTHER FOLDER`"
+            where = (
+                "give it another model's by `python examples/chat_template.py BASE OTHER FOLDER`"
+            )
         remedy = f"{where}, or use an instruct checkpoint"
         yield Finding(ERROR, TOPIC, text, remedy)
         return
@@ -72,7 +66,8 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
     yield check_pad(tokenizer)
     yield check_round_trip(tokenizer)
     shape = recipe.known_shape(next(iter(recipe.stages()), "sft"))
-    yield from inputs.attempt(TOPIC, check_embedding, num_tokens_of(tokenizer), shape, TOPIC)
+    if num_rows := shape.get("text_config", shape).get("vocab_size"):
+        yield from inputs.attempt(TOPIC, check_tokens, tokenizer, num_rows, TOPIC)
     # TRL generates to the generation config's ends, else to the tokenizer's own.
     config = read_json(Path(tokenizer.name_or_path, "generation_config.json"), TOPIC, ENDS)
     ends = config.get("eos_token_id", tokenizer.eos_token_id)

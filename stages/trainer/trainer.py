@@ -21,9 +21,9 @@ from trl import GRPOTrainer
 
 from data_prep.sampling.generate import fast_generate
 from grading.own_grader import COLUMN
-from pipeline import generation
 from pipeline.console import say
 from pipeline.errors import UserError
+from pipeline.models import generation
 from stages.arguments import DEAD_GROUPS, GRADED
 from stages.rewards import BatchGrader
 from stages.saving import SavedRun

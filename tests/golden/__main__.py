@@ -30,9 +30,10 @@ import yaml
 
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
-from pipeline import errors, named_models
+from pipeline import errors
 from pipeline import settings as config
 from pipeline.console import quiet_imports
+from pipeline.models import smollm2
 from pipeline.stages import STAGES, config_name
 from tests.demo import ROOT, make, write_recipe
 from tests.recipes import ON_CPU, SHIPPED
@@ -157,8 +158,8 @@ def run_main(stage: str, argv: list[str], checks: bool) -> tuple:
         stack.enter_context(change(sys, "argv", argv))
         stack.enter_context(change(config, "claim"))
         # The name of a model stays: its folder is another one on each machine.
-        stack.enter_context(change(named_models, "find", lambda model: model))
-        stack.enter_context(change(named_models, "resolve", lambda model, key: model))
+        stack.enter_context(change(smollm2, "find", lambda model: model))
+        stack.enter_context(change(smollm2, "resolve", lambda model, key: model))
         try:
             module.main()
         except Parsed as found:

@@ -289,8 +289,10 @@ MISTAKES |= {  # of a folder of one's own
         own_model("mine", lambda folder: [file.unlink() for file in folder.glob("tokenizer*")]),
     "error model: model.safetensors is cut off":
         own_model("mine", lambda folder: os.truncate(folder / "model.safetensors", 1000)),
-    "error model: tokenizer.json cannot be read":
+    "error tokenizer: its tokenizer cannot be loaded":
         own_model("mine", lambda folder: os.truncate(folder / "tokenizer.json", 1000)),
+    "error model: holds no weights":
+        own_model("mine", lambda folder: (folder / "model.safetensors").unlink()),
 }  # fmt: skip
 WITHOUT = ("error grpo.yaml: 12 is all of", "error grpo.yaml: fp16")
 REMEDIES = {  # with a number or name that was worked out

@@ -1,9 +1,11 @@
 """The rehearsal before the first stage: what it refuses, passes, keeps and leaves alone."""
 
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from pipeline.errors import UserError
 from pipeline.settings import read_settings
@@ -13,6 +15,7 @@ from stages.preflight import rehearsal
 from stages.preflight.inputs import stage_flags
 from stages.trainer.guards import RULES
 from tests import demo
+from tests.integration.conftest import CHATML
 from tests.recipes import SHIPPED
 
 pytestmark = pytest.mark.integration
@@ -106,6 +109,24 @@ def test_faults_are_kept_as_long_as_the_files_are_as_they_were(monkeypatch, tmp_
     code.write_text(OWN_REWARD)
     del sys.modules["mine_of_rehearsal"]
     assert not rehearse("grpo", *given).faults
+
+
+def test_a_model_that_is_not_whole_is_refused_whenever_that_happens(tiny_model_dir, tmp_path):
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "mine")
+    given = ("--model_name_or_path", str(folder))
+    assert not rehearse("sft", *given).faults
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.0.input_layernorm.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (line,) = rehearse("sft", *given).faults
+    assert line.startswith(f"sft.yaml: model_name_or_path: {folder}: ") and "at random" in line
+    shutil.copy(tiny_model_dir / "model.safetensors", folder)
+    (folder / "chat_template.jinja").unlink()
+    (line,) = rehearse("sft", *given).faults
+    assert line.startswith("sft.yaml: model_name_or_path: ") and "chat_template" in line
+    template = tmp_path / "chat.jinja"
+    template.write_text(CHATML)
+    assert not rehearse("sft", *given, "--chat_template_path", str(template)).faults
 
 
 def test_rehearse_off_leaves_it_out(monkeypatch, tmp_path):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from data_prep.sampling.hf import load_checkpoint
-from pipeline import adapters as merging
 from pipeline.errors import UserError
+from pipeline.models import adapters as merging
 from stages import adapters
 from tests.unit.stages.helpers import named
 
@@ -188,10 +188,10 @@ def test_an_adapter_that_peft_would_leave_out_is_refused(tiny_model_dir, tmp_pat
     model = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
     targets = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
     get_peft_model(model, targets).save_pretrained(tmp_path / "adapter")
-    merging.load_merged(str(tmp_path / "adapter"))
+    merging.load_merged(str(tmp_path / "adapter"), "key")
     change_adapter(tmp_path / "adapter", kind)
     with pytest.raises(UserError, match=says):
-        merging.load_merged(str(tmp_path / "adapter"))
+        merging.load_merged(str(tmp_path / "adapter"), "key")
 
 
 def test_a_merge_that_fails_leaves_nothing(run_stage, tmp_path, monkeypatch):

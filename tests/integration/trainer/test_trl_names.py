@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 import torch
-from transformers import GenerationMixin, PreTrainedModel, Trainer
+from transformers import GenerationMixin, Trainer
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
@@ -172,10 +172,6 @@ WRITTEN = {
         Trainer._inner_training_loop,
         ["self._init_training_state(", "self._prepare_for_training(", "on_train_begin(",
          "if args.eval_on_start:", "self._run_epoch("],
-    ),
-    "every load is reported before its model is handed over": (
-        PreTrainedModel._finalize_model_loading,
-        ["finally:", "log_state_dict_report(", "model=model", "loading_info=loading_info"],
     ),
     "rollouts are generated in one method": (
         GRPOTrainer._generate_and_score_completions, ["= self._generate(prompts)"],

@@ -9,8 +9,9 @@ import pytest
 from huggingface_hub import constants
 
 from eval import push
-from pipeline import card, manifest
+from pipeline import manifest
 from pipeline.errors import run_cli
+from pipeline.models import card
 from tests.unit.pipeline.test_card import make_run
 
 REPO, TOKEN = "me/my-model", "hf_pl4nted"

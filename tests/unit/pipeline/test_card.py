@@ -5,7 +5,7 @@ import json
 import pytest
 from huggingface_hub import ModelCard
 
-from pipeline import card
+from pipeline.models import card
 
 HUB = {"name": "gsm8k", "rows_in": 10, "rows_out": 7, "dropped": {"duplicate": 3}}
 OWN = {"name": "generic", "rows_in": 5, "rows_out": 5, "dropped": {}}

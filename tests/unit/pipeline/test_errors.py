@@ -105,6 +105,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_passed_over(tmp_path, monke
         (tmp_path / f"checkpoint-{step}").mkdir()
         state = tmp_path / f"checkpoint-{step}" / run_folder.STATE
         state.write_text('{"global_step": 1}', encoding="utf-8")
+        run_folder.seal(state.parent)
     read_bytes = Path.read_bytes
 
     def fail(path):

@@ -13,8 +13,9 @@ from data_prep.schema import read_problems
 from data_prep.sources.base import get_golds, is_sentinel
 from eval.report.__main__ import read_curves
 from eval.report.numbers import read_result
-from pipeline import card, checkpoints, errors, freshness, json_files, manifest, rows, venv
+from pipeline import errors, freshness, json_files, manifest, rows, venv
 from pipeline.errors import UserError
+from pipeline.models import card, checkpoints
 from stages import run_folder, sweep
 from stages.doctor import progress
 from stages.preflight.inputs import load_shape
@@ -115,8 +116,8 @@ READERS = {
         "unfinished/grpo/best/config.json",
         lambda run: load_shape(str(run / "unfinished/grpo/best")),
     ),
-    "tokenizer": (
-        "unfinished/grpo/best/tokenizer_config.json",
+    "checkpoint": (
+        "unfinished/grpo/best/config.json",
         lambda run: checkpoints.check_checkpoint(str(run / "unfinished/grpo/best"), "key"),
     ),
     "index": (

@@ -10,8 +10,8 @@ from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
-from pipeline import template_date
-from pipeline.checkpoints import load_template, load_tokenizer
+from pipeline.models import template_date
+from pipeline.models.tokenizer import load_template, load_tokenizer
 
 BODY = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{{ bos_token }}"
 KINDS = {
@@ -71,7 +71,7 @@ def test_other_templates_stay_as_they_are():
 
 def test_what_is_loaded_and_saved_again_has_one_date(tmp_path, monkeypatch):
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?"))
+        tokenizer_object=Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?")), eos_token="?"
     )
     tokenizer.chat_template = TEMPLATES["today"]
     tokenizer.save_pretrained(tmp_path / "model")

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pipeline.checkpoints import check_checkpoint
 from pipeline.errors import UserError
+from pipeline.models.checkpoints import check_checkpoint
 from stages.preflight.capacity import fits
 from tests.unit.stages.helpers import write_model
 

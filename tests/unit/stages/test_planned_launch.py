@@ -67,8 +67,7 @@ def test_a_sweep_is_checked_on_the_processes_of_its_runs(tmp_path, monkeypatch, 
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setattr(host, "is_installed", lambda package: True)
     monkeypatch.setattr(host, "has_gpu", lambda: True)
-    for check in ("check_packages", "check_file", "check_checkpoint", "check_positions",
-                  "check_held_out"):  # fmt: skip
+    for check in ("check_packages", "check_file", "check_checkpoint", "check_held_out"):
         monkeypatch.setattr(f"stages.host.{check}", lambda *_, **__: None)
     file = f"{demo.ROOT}/configs/accelerate/ddp.yaml"
     words = [sys.executable, "-m", "stages.launch", "--config_file", file, *flags.split(), "-m"]

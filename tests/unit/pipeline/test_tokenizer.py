@@ -5,8 +5,7 @@ import json
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pipeline.checkpoints import load_tokenizer, open_tokenizer
-from pipeline.tokenizer_file import PROBE, reads_as
+from pipeline.models.tokenizer import PROBE, load_tokenizer, open_tokenizer, reads_as
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
 DIGITS = pre_tokenizers.Digits(individual_digits=True)

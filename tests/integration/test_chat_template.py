@@ -1,19 +1,19 @@
-"""`python -m pipeline.template`: a base model with the chat template of another one."""
+"""`examples/chat_template.py`: a base model with the chat template of another one."""
 
+import importlib.util
 import json
 import shutil
 import sys
-from datetime import datetime
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import chat_template_utils
 
-from pipeline import card, template
-from pipeline.checkpoints import check_checkpoint
 from pipeline.errors import UserError
-from tests.integration.conftest import CHATML
+from pipeline.models import card
+from pipeline.models.checkpoints import check_checkpoint
+from pipeline.models.tokenizer import load_tokenizer
+from tests.integration.conftest import CHATML, ROOT
 
 pytestmark = pytest.mark.integration
 
@@ -51,13 +51,16 @@ def chat(tmp_path, tiny_model_dir):
 
 
 def run(monkeypatch, *words):
-    monkeypatch.setattr(sys, "argv", ["template", *map(str, words)])
-    template.main()
+    monkeypatch.setattr(sys, "argv", ["chat_template.py", *map(str, words)])
+    place = importlib.util.spec_from_file_location("example", ROOT / "examples/chat_template.py")
+    example = importlib.util.module_from_spec(place)
+    place.loader.exec_module(example)
+    example.main()
 
 
 def test_a_base_model_gets_template_and_ends(base, chat, tmp_path, monkeypatch, capsys):
     with pytest.raises(UserError, match="has no chat_template"):
-        check_checkpoint(str(base), "MODEL")
+        load_tokenizer(str(base), "MODEL")
     folder = tmp_path / "made/whole"
     run(monkeypatch, base, chat, folder)
     ends = json.loads((chat / "generation_config.json").read_text())["eos_token_id"]
@@ -134,29 +137,3 @@ def test_words_that_are_no_models(base, chat, tmp_path, monkeypatch):
         with pytest.raises(UserError, match=message):
             run(monkeypatch, *words)
     assert not (tmp_path / "made").exists()
-
-
-@pytest.mark.parametrize("stage", ["sft", "grpo"])
-def test_a_template_with_today_s_date_trains_the_same_on_two_days(
-    stage, chat, tiny_model_dir, run_stage, graded_by_chance, monkeypatch, tmp_path
-):
-    dated = "{{ strftime_now('%d %B %Y') }}\n" + CHATML
-    (chat / "chat_template.jinja").write_text(dated)
-    shutil.copy(tiny_model_dir / "model.safetensors", chat)
-    made = []
-    for day in (1, 2):
-
-        class Day(datetime):
-            @classmethod
-            def now(cls, tz=None, day=day):
-                return cls(2031, day, day)
-
-        monkeypatch.setattr(chat_template_utils, "datetime", Day)
-        folder = str(tmp_path / f"{stage}-{day}")
-        made.append(run_stage(stage, model_name_or_path=str(chat), output_dir=folder))
-    one, other = (folder / "model.safetensors" for folder in made)
-    assert one.read_bytes() == other.read_bytes()
-    for folder in made:  # also in other programs, on any day
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        prompt = [{"role": "user", "content": "1 + 1?"}]
-        assert "26 July 2024\n" in tokenizer.apply_chat_template(prompt, tokenize=False)

@@ -13,7 +13,7 @@ import jinja2
 import yaml
 
 from pipeline import json_files, manifest, strict_yaml
-from pipeline.checkpoints import is_hub_id
+from pipeline.models.hub import is_hub_id
 from pipeline.stages import TRAINED
 
 NAME = "README.md"

@@ -6,10 +6,11 @@ the base is not the one of the training. Logits of a few rows before and after t
 
 from typing import Any
 
-from pipeline.checkpoints import base_and_adapter
 from pipeline.console import say
 from pipeline.errors import UserError
-from pipeline.generation import read_repaired
+from pipeline.models import weights
+from pipeline.models.checkpoints import base_and_adapter
+from pipeline.models.generation import read_repaired
 
 ROWS, TOKENS = 2, 16
 # Largest distance of the logits, as a share of their own size. In 16 bits the merged weights are
@@ -98,7 +99,7 @@ def merge(model: Any, adapter: str, expected: Any = None, is_exact: bool = True)
 
 
 def load_merged(
-    checkpoint: str, expected: Any = None, is_exact: bool = True, **settings: Any
+    checkpoint: str, key: str, expected: Any = None, is_exact: bool = True, **settings: Any
 ) -> Any:
     """Load a model folder, hub id or adapter folder; an adapter is merged into its base model.
 
@@ -106,18 +107,17 @@ def load_merged(
     a small model's logits were off by 0.31 of their size in 4 bits, by 0.02 dequantized.
 
     Args:
+        key: the YAML key that names it, for messages.
         expected, is_exact: as in `merge`.
         settings: of `from_pretrained`, such as dtype; a revision is that of the base model.
     """
-    from transformers import AutoModelForCausalLM
-
     base, adapter = base_and_adapter(checkpoint)
     if adapter is None:
         repaired, _ = read_repaired(checkpoint, settings.get("revision"))
         if repaired is not None:
             settings.setdefault("generation_config", repaired)
-        return AutoModelForCausalLM.from_pretrained(checkpoint, **settings)
-    model = load_merged(base, **settings)
+        return weights.load(checkpoint, key, **settings)
+    model = load_merged(base, key, **settings)
     if getattr(model, "is_quantized", False):
         model = model.dequantize()
     return merge(attach(model, adapter), adapter, expected, is_exact)
@@ -132,8 +132,7 @@ def attach(model: Any, adapter: str) -> Any:
     Raises:
         UserError: the kind of adapter cannot be merged, or its weights are not those of its config.
     """
-    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
-    from peft.utils import load_peft_weights
+    from peft import PeftConfig, PeftModel
 
     config = PeftConfig.from_pretrained(adapter)
     kind = str(getattr(config.peft_type, "value", config.peft_type))
@@ -144,11 +143,11 @@ def attach(model: Any, adapter: str) -> Any:
             "that changes weights, such as LoRA"
         )
     wrapped = PeftModel.from_pretrained(model, adapter)
-    wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False).keys()
-    # peft may have saved the embedding beside the adapter.
-    base = {f"base_model.model.{name}" for name in model.state_dict()}
-    found = load_peft_weights(adapter, device="cpu").keys()
-    for keys, fault in ((wanted - found, "lacks"), (found - wanted - base, "has no place for")):
+    found = wrapped.load_adapter(adapter, "default")  # once more: the first load keeps this quiet
+    for keys, fault in (
+        (found.missing_keys, "lacks"),
+        (found.unexpected_keys, "has no place for"),
+    ):
         if keys:
             raise UserError(
                 f"{adapter}: the adapter {fault} {len(keys)} weights, first {min(keys)}; its "

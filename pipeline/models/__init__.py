@@ -1,0 +1,1 @@
+"""Other people's model folders: their files, weights, tokenizer, adapters and card."""

