@@ -231,12 +231,12 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
         text += f"\n  generation: {size(need.generation)}, vLLM {size(need.engine)} = "
         text += f"vllm_gpu_memory_utilization x {gpu}"
     level = ERROR if need.total > limit else WARNING if need.total > NEAR * limit else OK
-    remedy = ""
+    remedies = []
+    if need.generation > NEAR * limit:
+        remedies.append("a lower vllm_gpu_memory_utilization, or vllm_mode: server")
     if need.update > NEAR * limit:
-        remedy = lower(plan, values, bool(need.share), step.engine)
-    elif level != OK:
-        remedy = "lower vllm_gpu_memory_utilization, or vllm_mode: server"
-    yield Finding(level, topic, text, remedy)
+        remedies.append(lower(plan, values, bool(need.share), step.engine))
+    yield Finding(level, topic, text, "; ".join(remedies))
     if need.engine:
         yield check_cache(topic, values, step, need.engine, longest)
 
