@@ -138,7 +138,8 @@ def planned(step: Step) -> Iterator[None]:
     except Exception as error:
         kind = json.loads(step.shape).get("model_type")
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise UserError(f"{kind}: no memory plan: {what}") from error
+        remedy = "correct what the rehearsal finds, or measure a step on a GPU"
+        raise UserError(f"{kind}: no memory plan: {what}; {remedy}") from error
 
 
 @cache
