@@ -27,7 +27,7 @@ from pipeline.errors import run_cli
 from pipeline.settings import Settings, known_keys, parse
 from stages.preflight.capacity import build_step
 from stages.preflight.inputs import KEYS_OF, load_shape
-from stages.preflight.memory import Model, Plan, plan_step
+from stages.preflight.memory import Plan, plan_step
 from stages.tiny_model import build_tokenizer
 from stages.trainer.trainer import MathGRPOTrainer
 from stages.trainer.update import use_stochastic_rounding
@@ -82,10 +82,10 @@ class Case:
             "lora_dropout": self.lora_dropout,
             "lora_target_modules": "all-linear",
         }
-        model = Model(load_shape("tiny") | self.changes)
+        shape = load_shape("tiny") | self.changes
         own, hf, _ = KEYS_OF[self.stage]
         settings = Settings(keys | self.config_keys(), {}, known_keys(own, hf))
-        step = build_step(self.stage, model, settings)
+        step = build_step(self.stage, shape, settings)
         if not self.update_tokens:
             step = replace(step, is_masked=self.padded)  # a recipe is planned for the worst case
         return plan_step(step)

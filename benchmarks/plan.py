@@ -15,7 +15,6 @@ from pipeline import strict_yaml
 from pipeline.errors import run_cli
 from pipeline.settings import parse, setting
 from stages.preflight.inputs import load_shape
-from stages.preflight.memory import Model
 from stages.preflight.plan import PlanArguments, grpo_seconds, plan
 from stages.preflight.roofline import (
     DEVICES,
@@ -23,6 +22,7 @@ from stages.preflight.roofline import (
     LOW,
     padding,
     pass_seconds,
+    read_model,
     update_passes,
 )
 
@@ -65,8 +65,8 @@ def planned(case: dict[str, Any]) -> dict[str, float]:
         beta=case["beta"], update_tokens=1,
     )  # fmt: skip
     gpu = DEVICES[case["gpus"].split()[-1]]
-    lengths = case["prompt"], case["mean"]
-    return grpo_seconds(Model(shape_of(case)), gpu, values, case["num"], *lengths, share=0.6)
+    lengths = case["prompt"], case["mean"], case["longest"]
+    return grpo_seconds(read_model(shape_of(case)), gpu, values, case["num"], *lengths, share=0.6)
 
 
 def shape_of(case: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def step_row(case: dict[str, Any]) -> dict[str, str]:
 def training_row(case: dict[str, Any]) -> dict[str, str]:
     """The tokens a second of training alone, measured and planned."""
     passes = update_passes(case["checkpointing"])
-    model, gpu, length = Model(shape_of(case)), DEVICES[case["gpu"]], case["length"]
+    model, gpu, length = read_model(shape_of(case)), DEVICES[case["gpu"]], case["length"]
     seconds = pass_seconds(model, gpu, padding(case.get("rows", 1)), length, passes)
     row = {key: case[key] for key in ("run", "gpu", "source")}
     row |= {"measured": f"{case['measured']:,}", "plan": f"{1 / seconds:,.0f}"}

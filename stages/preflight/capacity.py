@@ -1,10 +1,10 @@
 """Plan each training stage's worst step; check that devices and disks hold it."""
 
+import json
 import math
-import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.errors import UserError, nearest, size
@@ -15,7 +15,8 @@ from stages.host import has_gpu
 from stages.launch import mixed_precision
 from stages.precision import trained_dtype
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
-from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
+from stages.preflight.memory import Plan, Step, model_size, plan_step
+from stages.preflight.roofline import read_model
 from stages.run_folder import checkpoint_bytes, state_bytes
 
 GIB = 2**30
@@ -27,8 +28,8 @@ VLLM_WORK = 2 * GIB  # vLLM's own activations at 4,096 batched tokens, and its C
 # The keys that bound a row's tokens.
 LIMITS = {"sft": {"max_length"}, "grpo": {"max_prompt_length", "max_completion_length"}}
 # Bytes of scratch for each number of the largest tensor that torchao's 8-bit AdamW steps: on a GPU
-# (assumed), and on a CPU, where it is not compiled (measured, the same for two shapes).
-SCRATCH, EAGER_SCRATCH = 16, 57
+# (measured, docs/results/gpu.md), and on a CPU, where it is not compiled (measured, two shapes).
+SCRATCH, EAGER_SCRATCH = 9, 57
 
 
 def has_limits(stage: str, values: Settings) -> bool:
@@ -36,17 +37,12 @@ def has_limits(stage: str, values: Settings) -> bool:
     return all(values.get(key) for key in LIMITS[stage])
 
 
-def stage_model(recipe: Recipe, stage: str) -> Model:
-    """The model that a stage trains; one that SFT saves has the dtype of SFT."""
-    model = Model(recipe.shape(stage))
+def stage_shape(recipe: Recipe, stage: str) -> dict[str, Any]:
+    """The config.json of the model that a stage trains; what SFT saves has the dtype of SFT."""
+    shape, dtype = recipe.shape(stage), ""
     if stage == "grpo" and recipe.starts_from_sft(stage):
-        model.dtype = trained_dtype(recipe.settings["sft"].dtype, {}) or model.dtype
-    return model
-
-
-def weight_bytes(values: Settings, model: Model) -> int:
-    """Bytes of a parameter: TRL's dtype is float32, and auto is that of the model's files."""
-    return 4 if (trained_dtype(values.dtype, {}) or model.dtype) == "float32" else 2
+        dtype = trained_dtype(recipe.settings["sft"].dtype, {})
+    return shape | {"dtype": dtype} if dtype else shape
 
 
 def prompt_room(values: Any, longest: int | None) -> int:
@@ -54,89 +50,75 @@ def prompt_room(values: Any, longest: int | None) -> int:
     return min((n for n in (values.max_prompt_length, longest) if n), default=ASSUMED_PROMPT)
 
 
-def longest_completion(values: Any, model: Model, longest: int | None = None) -> int:
+def longest_completion(values: Any, shape: Mapping[str, Any], longest: int | None = None) -> int:
     """Tokens of the longest completion; `longest`: those of the data's longest prompt."""
-    room = completion_room(values, model.positions, prompt_room(values, longest))
+    positions = shape.get("max_position_embeddings")
+    room = completion_room(values, positions, prompt_room(values, longest))
     return ASSUMED_ROW if room is None else room
 
 
-def is_pattern(asked: Any) -> bool:
-    """Whether targets are a pattern of a module's whole path; TRL makes a text of a list of one."""
-    return isinstance(asked, str) or len(asked) == 1
-
-
-def fits(asked: Any, path: str) -> bool:
-    """Whether peft puts LoRA on the module of this path; None and all-linear take other ways."""
-    if asked is None:
-        return False
-    if not is_pattern(asked):
-        return any(f".{path}".endswith(f".{name}") for name in asked)
-    pattern = str(asked if isinstance(asked, str) else asked[0])
-    try:
-        return pattern != "all-linear" and re.fullmatch(pattern, path) is not None
-    except re.error as error:
-        raise UserError(
-            f"lora_target_modules: {pattern!r} is not a pattern ({error}); correct it"
-        ) from error
-
-
-def is_lora_target(asked: Any, name: str) -> bool:
-    """Whether peft puts LoRA on a module: None is q and v, a text a pattern of the whole path."""
-    if asked is None:
-        return name in ("q_proj", "v_proj")
-    if asked in ("all-linear", ["all-linear"]):
-        return True
-    if not is_pattern(asked):
-        return any(one.rpartition(".")[2] == name for one in asked)
-    part = "mlp" if name in LINEARS[4:] else "self_attn"
-    return fits(asked, f"model.layers.0.{part}.{name}")
+def lora_config(values: Settings) -> str | None:
+    """The arguments of peft's `LoraConfig` that decide its size, as TRL hands them on."""
+    if not values.use_peft:
+        return None
+    targets = values.lora_target_modules
+    if isinstance(targets, list) and len(targets) == 1:  # TRL makes a text of a list of one
+        targets = targets[0]
+    keys = {"r": values.lora_r, "target_modules": targets, "lora_dropout": values.lora_dropout}
+    keys |= {"use_dora": values.use_dora, "modules_to_save": values.lora_modules_to_save}
+    if values.lora_target_parameters:
+        keys["target_parameters"] = values.lora_target_parameters
+    return json.dumps(keys)
 
 
 def build_step(
     stage: str,
-    model: Model,
+    shape: Mapping[str, Any],
     values: Settings,
     longest: int | None = None,  # row (sft) or prompt (grpo) of the data, tokens
     engine: str = "none",
     processes: int = 1,
 ) -> Step:
-    """Build the worst step of a recipe: the largest micro-batch, all rows as long as allowed."""
-    mixed = mixed_precision(values)
-    is_mixed = mixed != "no"
+    """Build the worst step of a recipe: the largest micro-batch, all rows as long as allowed.
+
+    Args:
+        shape: the model's config.json.
+    """
+    autocast = mixed_precision(values)
     is_zero, has_lora = engine.startswith("zero"), values.use_peft
-    # DeepSpeed trains bf16 weights beside fp32 masters, whatever the dtype.
-    weight = 2 if is_zero and is_mixed else weight_bytes(values, model)
+    # TRL's dtype is float32, and auto is that of the model's files.
+    dtype = trained_dtype(values.dtype, {}) or trained_dtype("auto", shape) or "bfloat16"
+    if is_zero and autocast != "no":  # DeepSpeed's float32 copies are its optimizer's
+        dtype = "bfloat16"
+    number = 4 if has_lora or is_zero or dtype == "float32" else 2
     step = Step(
-        model=model,
-        **rows_of_step(stage, model, values, longest, engine),
-        weight=weight,
-        is_autocast=is_mixed,
-        autocast=mixed,
+        json.dumps(shape, sort_keys=True, default=str),
+        **rows_of_step(stage, shape, values, longest, engine),
+        dtype=dtype,
+        autocast=autocast,
+        attention=values.attn_implementation,
         is_checkpointed=values.gradient_checkpointing,
         accumulates=values.gradient_accumulation_steps > 1,
-        lora_rank=values.lora_r if has_lora else None,
-        lora_modules=tuple(n for n in LINEARS if is_lora_target(values.lora_target_modules, n)),
-        has_dropout=values.lora_dropout > 0,
+        optimizer=state_bytes(values.get("optim"), number),
+        lora=lora_config(values),
         is_cuda=not values.use_cpu,
         engine=engine,
         processes=processes,
         has_reference=stage == "grpo" and values.beta != 0 and not has_lora,
     )
-    if values.stochastic_rounding:
-        largest = max(model.embedding, *(a * b for a, b in model.linears().values()))
-        scratch = (SCRATCH if step.is_cuda else EAGER_SCRATCH) * largest
-        return replace(step, optimizer=state_bytes("adamw_torch_8bit", weight), scratch=scratch)
-    number = 4 if has_lora or is_zero else weight
-    return replace(step, optimizer=state_bytes(values.get("optim"), number))
+    if not values.stochastic_rounding:
+        return step
+    scratch = SCRATCH if step.is_cuda else EAGER_SCRATCH
+    return replace(step, optimizer=state_bytes("adamw_torch_8bit", number), scratch=scratch)
 
 
 def rows_of_step(
-    stage: str, model: Model, values: Settings, longest: int | None, engine: str
+    stage: str, shape: Mapping[str, Any], values: Settings, longest: int | None, engine: str
 ) -> dict[str, Any]:
     """The largest micro-batch: rows, their length, and how they go through the model."""
     rows, passes, is_masked = values.per_device_train_batch_size, 1, True
     if stage == "grpo":
-        scored = longest_completion(values, model, longest)
+        scored = longest_completion(values, shape, longest)
         length = prompt_room(values, longest) + scored
         together = max(1, values.update_tokens // length) if values.update_tokens else rows
         passes = math.ceil(rows / together)
@@ -162,10 +144,11 @@ def rows_of_step(
 
 def saved_bytes(step: Step) -> tuple[float, float]:
     """Bytes of a checkpoint and of a saved model, over all processes."""
-    weights, trained = step.weight * step.model.params, step.gradient * step.trained
-    num_copied = step.trained if step.engine.startswith("zero") else 0
-    states = step.optimizer * step.trained
-    return checkpoint_bytes(weights, trained, states, num_copied, not step.is_full)
+    size = model_size(step)
+    num_copied = size.trained if step.engine.startswith("zero") else 0
+    states = step.optimizer * size.trained
+    weights = size.weights - (size.gradients if step.lora else 0)
+    return checkpoint_bytes(weights, size.gradients, states, num_copied, bool(step.lora))
 
 
 def check_memory(recipe: Recipe, longest: dict[str, int]) -> Iterator[Finding]:
@@ -173,78 +156,97 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> Iterator[Finding]:
     steps = {}
     for stage in recipe.stages():
         topic, values = f"{stage} memory", recipe.settings[stage]
-        try:
-            model = stage_model(recipe, stage)
-        except UserError as error:
-            yield from_error(topic, error, UNCHECKED)
-            continue
         most, gpus = longest.get(stage), recipe.args.gpus
         if values.use_cpu and has_limits(stage, values):
             most = None  # as the start of a command plans, which has no data yet
-        step = steps[stage] = build_step(stage, model, values, most, recipe.engine, gpus)
-        if values.use_peft and not step.lora_modules:
-            text = f"lora_target_modules: {values.lora_target_modules} fits no module of a layer"
-            if len(values.lora_target_modules) == 1:
-                text += "; a list of one is read as a pattern of the module's whole path"
-            remedy = f"all-linear, two or more of {', '.join(LINEARS)}, or a pattern like .*q_proj"
-            yield Finding(ERROR, f"{stage}.yaml", text, remedy)
+        try:
+            shape = stage_shape(recipe, stage)
+            step = build_step(stage, shape, values, most, recipe.engine, gpus)
+            found = [*check_device(recipe, stage, step, most)]
+        except UserError as error:
+            yield from_error(topic, error, UNCHECKED)
+            continue
+        steps[stage] = step
         if "adamw" not in values.get("optim", "adamw"):
             text = f"optim: {values.optim} is not known to the plan, taken as AdamW"
             yield Finding(UNCHECKED, topic, text)
-        yield from check_device(recipe, stage, step, most)
+        yield from found
     yield from check_disk(recipe, steps)
 
 
-def engine_bytes(values: Settings, limit: float) -> tuple[float, float]:
-    """Memory that a colocated vLLM takes of a GPU with `limit` bytes: in all, and in the update."""
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a stage takes of a GPU: at most, in the update, and while vLLM generates.
+
+    Args:
+        engine: of a vLLM in the same process.
+        share: of it in the update, 0 if it sleeps then.
+    """
+
+    update: float
+    generation: float
+    engine: float
+    share: float
+
+    @property
+    def total(self) -> float:
+        return max(self.update, self.generation)
+
+
+def gpu_need(values: Settings, step: Step, limit: float) -> Need:
+    """What a stage takes of a GPU with `limit` bytes: the number of preflight and of the plan."""
+    plan = plan_step(step)
     has_engine = bool(values.get("use_vllm")) and values.vllm_mode == "colocate"
     engine = values.vllm_gpu_memory_utilization * limit if has_engine else 0
-    return engine, 0 if values.get("vllm_enable_sleep_mode") else engine
+    share = 0 if values.get("vllm_enable_sleep_mode") else engine
+    generation = plan.states + engine + CONTEXT if has_engine else 0
+    return Need(plan.peak + share + CONTEXT, generation, engine, share)
 
 
-def peak_of_gpu(values: Settings, step: Step, limit: float) -> float:
-    """The most bytes that a stage takes of a GPU with `limit` bytes, in update or generation."""
-    plan, (engine, share) = plan_step(step), engine_bytes(values, limit)
-    return max(plan.peak + share, plan.states + engine) + CONTEXT
+def describe(plan: Plan) -> str:
+    """The parts of a plan in one line, the largest first."""
+    return ", ".join(f"{name} {size(number)}" for name, number in plan.parts().items())
 
 
 def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) -> Iterator[Finding]:
-    """Check one device in the update, then in generation with or without a colocated engine."""
+    """Check one device in the update and in generation, with or without a colocated engine."""
     values, topic, plan = recipe.settings[stage], f"{stage} memory", plan_step(step)
     gpu, limit = f"{recipe.args.gpu_memory:g} GiB", recipe.args.gpu_memory * GIB
-    parts = sorted(plan.parts, key=lambda part: -part.bytes)
-    parts = "".join(f"\n  {part.name}: {size(part.bytes)} = {part.formula}" for part in parts)
+    assumed = ""
     if stage == "grpo" and not longest and not values.max_prompt_length:
-        parts = f"; no prompt limit and no data: {ASSUMED_PROMPT:,} tokens are assumed" + parts
+        assumed = f"; no prompt limit and no data: {ASSUMED_PROMPT:,} tokens are assumed"
     if values.use_cpu:
-        yield check_host(topic, values, plan, parts)
+        yield check_host(topic, values, plan, assumed)
         return
-    engine, share = engine_bytes(values, limit)
-    total = plan.peak + share + CONTEXT
-    text = (
-        f"{size(total)} of {gpu} on each device at the peak of the update ({plan.moment}), "
-        f"{size(CONTEXT)} for CUDA itself{parts}"
-    )
-    if share:
-        text += f"\n  vLLM: {size(share)} = vllm_gpu_memory_utilization x {gpu}"
-    level = ERROR if total > limit else WARNING if total > NEAR * limit else OK
-    remedy = lower(plan, values, bool(share), step.engine) if level != OK else ""
-    yield Finding(level, topic, text, remedy)
-    if engine:
-        if plan.states + engine + CONTEXT > limit:
-            needs = f"{size(plan.states)} of training states + {size(engine)} for it"
-            text = f"while vLLM generates: {needs} > {gpu}"
-            remedy = "lower vllm_gpu_memory_utilization, or vllm_mode: server"
-            yield Finding(ERROR, topic, text, remedy)
-        yield check_cache(topic, values, step.model, engine, longest)
+    need = gpu_need(values, step, limit)
+    when = "at the peak of the update"
+    if need.generation > need.update:
+        when = "while vLLM generates"
+    text = f"{size(need.total)} of {gpu} on each GPU {when}, {size(CONTEXT)} for CUDA itself"
+    text += assumed
+    text += f"\n  update: {size(need.update)} at its peak ({plan.moment}): {describe(plan)}"
+    if need.share:
+        text += f", vLLM {size(need.share)}"
+    if need.engine:
+        text += f"\n  generation: {size(need.generation)}, vLLM {size(need.engine)} = "
+        text += f"vllm_gpu_memory_utilization x {gpu}"
+    level = ERROR if need.total > limit else WARNING if need.total > NEAR * limit else OK
+    remedies = []
+    if need.generation > NEAR * limit:
+        remedies.append("a lower vllm_gpu_memory_utilization, or vllm_mode: server")
+    if need.update > NEAR * limit:
+        remedies.append(lower(plan, values, bool(need.share), step.engine))
+    yield Finding(level, topic, text, "; ".join(remedies))
+    if need.engine:
+        yield check_cache(topic, values, step, need.engine, longest)
 
 
-def check_host(topic: str, values: Settings, plan: Plan, parts: str = "") -> Finding:
-    """Check that a machine without a GPU has the memory of a plan; `parts` describe it."""
+def check_host(topic: str, values: Settings, plan: Plan, assumed: str = "") -> Finding:
+    """Check that a machine without a GPU has the memory of a plan."""
     total, limit = plan.peak + LIBRARIES, total_memory()
     text = (
         f"{size(total)} of this machine's {size(limit)} at the peak ({plan.moment}), on a CPU, "
-        f"{size(LIBRARIES)} for the libraries{parts}"
+        f"{size(LIBRARIES)} for the libraries{assumed}: {describe(plan)}"
     )
     if total <= limit:
         return Finding(OK, topic, text)
@@ -252,14 +254,15 @@ def check_host(topic: str, values: Settings, plan: Plan, parts: str = "") -> Fin
 
 
 def check_cache(
-    topic: str, values: Settings, model: Model, share: float, longest: int | None
+    topic: str, values: Settings, step: Step, share: float, longest: int | None
 ) -> Finding:
     """Check how many completions the KV cache of an engine of `share` bytes holds at once."""
-    parallel = values.vllm_tensor_parallel_size
+    shape = json.loads(step.shape)
+    model, parallel = read_model(shape), values.vllm_tensor_parallel_size
     weights = 2 * model.params / parallel  # 16 bits, also where the trainer's are 32
-    token = max(1, 4 * model.layers * model.key // parallel)
+    token = max(1, model.cached // parallel)
     tokens = max(0, int((share - weights - VLLM_WORK) // token))
-    length = prompt_room(values, longest) + longest_completion(values, model, longest)
+    length = prompt_room(values, longest) + longest_completion(values, shape, longest)
     text = (
         f"vLLM: {size(share)} - {size(weights)} of weights = cache for {tokens:,} tokens of "
         f"{token:,} B: {tokens // length} completions of {length:,} tokens at once"

@@ -1,5 +1,6 @@
 """Read a recipe as its stages do; check that each input is there or has a writer."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -110,8 +111,10 @@ class PreflightArguments:
 
     recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
     run: str | None = setting(None, "folder of the stages' output; runs/<recipe> by default")
-    gpus: int = setting(1, "training processes, one for each GPU")
-    accelerate: str | None = setting(None, "name of a file in configs/accelerate; ddp by default")
+    gpus: int = setting(0, "training processes, one for each GPU; 0: as many as the recipe is for")
+    accelerate: str | None = setting(
+        None, "name of a file in configs/accelerate; ddp, or fsdp2 on the GPUs of the recipe"
+    )
     gpu_memory: float = setting(80.0, "memory of one GPU, GiB")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     data_root: str | None = setting(None, "folder of the local data files")
@@ -124,6 +127,18 @@ class PreflightArguments:
             raise ValueError(
                 f"tokenizer: {self.tokenizer} is not a folder; name one, or leave it out"
             )
+        if not self.gpus:
+            self.gpus = own_gpus(self.recipe)
+            self.accelerate = self.accelerate or ("fsdp2" if self.gpus > 1 else None)
+
+
+def own_gpus(recipe: str) -> int:
+    """The number of GPUs for which a recipe's YAML has its batch."""
+    numbers = [1]
+    for stage in ("sft", "grpo"):
+        with contextlib.suppress(UserError, OSError):  # `read_stage` says what is wrong
+            numbers.append(read_yaml(f"{recipe}/{stage}.yaml").get("batch_for_gpus") or 1)
+    return max(number for number in numbers if isinstance(number, int))
 
 
 @dataclass

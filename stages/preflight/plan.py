@@ -30,13 +30,13 @@ from stages.preflight.capacity import (
     build_step,
     check_device,
     disk_bytes,
+    gpu_need,
     longest_completion,
-    peak_of_gpu,
-    stage_model,
+    stage_shape,
 )
 from stages.preflight.inputs import ERROR, OK, PreflightArguments, Recipe, read_recipe
-from stages.preflight.memory import Model, Step
-from stages.preflight.roofline import DEVICES, HIGH, LOW, SYNC, Device
+from stages.preflight.memory import Step
+from stages.preflight.roofline import DEVICES, HIGH, LOW, SYNC, Device, Model, read_model
 
 # Rows of the sets as published, where the data are not built; problems of the benchmarks.
 ROWS = {
@@ -127,7 +127,7 @@ class Planner:
     def plan_sft(self, values: Settings) -> Stage:
         """Rows times epochs through the model."""
         args = self.args
-        model, distill = Model(self.recipe.shape("sft")), self.recipe.settings.get("distill")
+        model, distill = read_model(self.recipe.shape("sft")), self.recipe.settings.get("distill")
         kind, length, num_teachers = "sft", args.row_tokens, 1
         if distill:  # traces, one of each problem and teacher at most
             name = Path(distill.problems_file).name
@@ -166,7 +166,7 @@ class Planner:
         return self.generate("eval", times * (sum(sizes) or official), samples, values)
 
     def generate(self, stage: str, problems: int, samples: float, values: Settings) -> Stage:
-        model, mean = Model(self.recipe.shape("grpo")), self.completion(values.max_new_tokens)
+        model, mean = read_model(self.recipe.shape("grpo")), self.completion(values.max_new_tokens)
         num = problems * samples
         seconds = roofline.generation_seconds(
             model,
@@ -182,7 +182,7 @@ class Planner:
 
     def plan_grpo(self, values: Settings) -> Stage:
         """Generation batches, each with its passes and updates."""
-        args, model = self.args, Model(self.recipe.shape("grpo"))
+        args, shape = self.args, self.recipe.shape("grpo")
         steps, times = values.max_steps, values.gradient_accumulation_steps
         batch = values.per_device_train_batch_size * times * args.gpus
         if steps <= 0:
@@ -191,10 +191,12 @@ class Planner:
             steps = math.ceil(each * values.num_train_epochs)
         served = steps_per_generation(values, args.gpus) * values.num_iterations / times
         local = batch / args.gpus * served / values.num_iterations
-        mean = self.completion(longest_completion(values, model))
+        longest = longest_completion(values, shape)
+        mean = self.completion(longest)
         colocated = values.use_vllm and values.vllm_mode == "colocate"
         share = values.vllm_gpu_memory_utilization if colocated else ALONE
-        parts = grpo_seconds(model, self.gpu, values, local, args.prompt_tokens, mean, share)
+        lengths = args.prompt_tokens, mean, longest
+        parts = grpo_seconds(read_model(shape), self.gpu, values, local, *lengths, share)
         seconds = args.step_seconds or sum(parts.values()) / served
         what = f"{steps:,} steps of {batch:,} x {mean:,.0f} tokens, {seconds:,.1f} s each"
         tokens = steps / served * local * args.gpus * mean
@@ -203,11 +205,18 @@ class Planner:
 
 
 def grpo_seconds(
-    model: Model, gpu: Device, values: Any, num: float, prompt: float, mean: float, share: float
+    model: Model,
+    gpu: Device,
+    values: Any,
+    num: float,
+    prompt: float,
+    mean: float,
+    longest: float,
+    share: float,
 ) -> dict[str, float]:
     """Seconds of one generation batch, `num` completions a GPU: written, scored, trained on."""
     parallel = values.vllm_tensor_parallel_size if values.use_vllm else 1
-    longest, rows = longest_completion(values, model), values.per_device_train_batch_size
+    rows = values.per_device_train_batch_size
     generation = roofline.generation_seconds(
         model,
         gpu,
@@ -267,7 +276,7 @@ def steps_of(recipe: Recipe) -> dict[str, Step]:
     engine, gpus = recipe.engine, recipe.args.gpus
     return {
         stage: build_step(
-            stage, stage_model(recipe, stage), recipe.settings[stage], None, engine, gpus
+            stage, stage_shape(recipe, stage), recipe.settings[stage], None, engine, gpus
         )
         for stage in recipe.stages()
     }
@@ -278,7 +287,7 @@ def describe_sizes(recipe: Recipe) -> str:
     peaks, disk, memory = [], 0.0, recipe.args.gpu_memory
     for stage, step in steps_of(recipe).items():
         values = recipe.settings[stage]
-        peaks.append(f"{stage} {size(peak_of_gpu(values, step, memory * GIB))}")
+        peaks.append(f"{stage} {size(gpu_need(values, step, memory * GIB).total)}")
         disk += disk_bytes(stage, values, step)
     needs = f"memory of a GPU, of {memory:g} GiB: {', '.join(peaks)}"
     return f"{needs}; disk: {size(disk)}; parts: make preflight" if peaks else ""

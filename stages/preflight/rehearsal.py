@@ -56,9 +56,11 @@ from stages.preflight.attempts import Found, Rehearsal, inspect
 from stages.preflight.capacity import LIMITS, build_step, check_host, has_limits
 from stages.preflight.inputs import ERROR, load_shape, stage_flags
 from stages.preflight.lengths import find_no_room
-from stages.preflight.memory import Model, plan_step
+from stages.preflight.memory import plan_step
 from stages.preflight.narrow import check_model
 
+# A stage that trains on a CPU, its settings, and the model that SFT starts from.
+OnCpu = tuple[str, Settings, str | None]
 MOST_FAULTS = 8  # lines; the others are the same fault once more as a rule
 # Variables by which libraries take a process for one of several, or end a training.
 OF_A_LAUNCH = re.compile(
@@ -129,16 +131,14 @@ def refuse_too_little_memory(
     if name == f"{args.run}/sft":
         name = started_from or name
     try:
-        model = Model(load_shape(str(name)))
-    except UserError:  # a stage makes it, or its sizes are not known
+        plan = plan_step(build_step(stage, load_shape(str(name)), settings))
+    except UserError:  # a stage makes it, or it cannot be planned
         return
-    if has_limits(stage, settings):
-        plan = plan_step(build_step(stage, model, settings))
-        found = check_host(stage, settings, plan)
-        if found.level == ERROR:
-            raise UserError(
-                f"{args.recipe}/{stage}.yaml: too little memory: {found.text}; {found.remedy}"
-            )
+    found = check_host(stage, settings, plan)
+    if found.level == ERROR:
+        raise UserError(
+            f"{args.recipe}/{stage}.yaml: too little memory: {found.text}; {found.remedy}"
+        )
 
 
 def first_model(args: Arguments, settings: Settings) -> str | None:
@@ -165,25 +165,32 @@ def refuse_silent_teachers(args: Arguments, values: DistillArguments) -> None:
         raise UserError(f"{args.recipe}/distill.yaml: {error}") from error
 
 
-def look(args: Arguments, given: list[str]) -> tuple[list[str], dict[str, Settings]]:
-    """The faults that show without torch, and the settings of the recipe's own stages."""
+def look(args: Arguments, given: list[str]) -> tuple[list[str], dict[str, Settings], list[OnCpu]]:
+    """The faults that show without torch, the settings of the recipe's own stages, and those whose
+    memory this machine must have."""
     faults: list[str] = []
     found: dict[str, Settings] = {}
+    on_cpu: list[OnCpu] = []
     launch = read_launch(args.accelerate, 1)
     started_from: list[str] = []  # the model of the first stage that trains
     for stage, line in command_lines(args, given):
         try:
-            settings = check_line(args, stage, line, launch, started_from)
+            settings = check_line(args, stage, line, launch, started_from, on_cpu)
             found.setdefault(stage, settings)
         except UserError as error:
             for text in error.lines:
                 has_place = f"{stage}.yaml" in text or text.startswith(COMMAND_LINE)
                 faults.append(text if has_place else f"{args.recipe}/{stage}.yaml: {text}")
-    return [*dict.fromkeys(faults)], found
+    return [*dict.fromkeys(faults)], found, on_cpu
 
 
 def check_line(
-    args: Arguments, stage: str, line: list[str], launch: dict[str, Any], started_from: list[str]
+    args: Arguments,
+    stage: str,
+    line: list[str],
+    launch: dict[str, Any],
+    started_from: list[str],
+    on_cpu: list[OnCpu],
 ) -> Settings:
     """Refuse one stage's mistakes that show without torch; returns its settings."""
     processes = args.num_processes or launch.get("num_processes", 1)
@@ -194,8 +201,9 @@ def check_line(
     if needs_vllm and not is_made and not is_installed("vllm"):
         raise UserError(f"{args.recipe}/{stage}.yaml: {NO_VLLM}")
     is_alone = args.launch_is_known and not args.accelerate
-    if stage in LIMITS and not is_made and settings.use_cpu and is_alone:
-        refuse_too_little_memory(args, stage, settings, next(iter(started_from), None))
+    is_on_cpu = stage in LIMITS and settings.use_cpu and is_alone
+    if is_on_cpu and not is_made and has_limits(stage, settings):
+        on_cpu.append((stage, settings, next(iter(started_from), None)))
     if hf and args.accelerate:
         check = as_launched(check, launch, processes)
     if (model := first_model(args, settings)) and not started_from:
@@ -341,8 +349,10 @@ def main() -> None:
     words = sys.argv[1:]
     end = words.index("--") if "--" in words else len(words)
     (args,) = parse(__doc__, Arguments, argv=words[:end])
-    faults, found = look(args, words[end + 1 :])
+    faults, found, on_cpu = look(args, words[end + 1 :])
     if not faults:
+        for one in on_cpu:
+            refuse_too_little_memory(args, *one)
         launch = read_launch(args.accelerate, 1)
         processes = args.num_processes or launch.get("num_processes", 1)
         engine = asked_engine(launch_environment(launch, processes))

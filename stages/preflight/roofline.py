@@ -5,10 +5,12 @@ constants below are calibrated on published measurements; docs/results/plan.md h
 errors on others.
 """
 
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from stages.preflight.memory import Model
+from functools import cache
+from typing import Any
 
 HALF = 1e9  # parameters of a model that reaches half of its device's `reached`
 BANDWIDTH = 0.75  # share of the memory's bandwidth that decoding reaches
@@ -16,6 +18,62 @@ OVERHEAD, EACH = 0.005, 4e-5  # seconds of a decoding step beside it: scheduling
 SYNC = 5.0  # seconds a generation batch: new weights, the engine's sleep and waking, rewards
 LOW, HIGH = 0.8, 1.7  # measured / planned seconds of the runs that the constants were chosen on
 PIECES = 64  # of the end of a generation, whose completions become fewer
+
+
+@dataclass(frozen=True)
+class Model:
+    """Counts of a model.
+
+    Args:
+        linear: numbers of the matrices that a token goes through, with the LM head's.
+        query: numbers of a token's queries in a layer.
+        cached: bytes of a token's keys and values in all layers, in 16 bits.
+    """
+
+    params: int
+    linear: int
+    layers: int
+    query: int
+    cached: int
+
+
+def read_model(shape: Mapping[str, Any]) -> Model:
+    """Count a model by its config.json."""
+    return count_model(json.dumps(shape, sort_keys=True, default=str))
+
+
+@cache
+def count_model(shape: str) -> Model:
+    """The same, of the text; the model is built on the meta device."""
+    import torch
+    from torch import nn
+
+    from stages.preflight.memory import Step, planned
+    from stages.preflight.tracker import build, read_config
+
+    step = Step(shape, rows=1, length=1, scored=1)
+    with planned(step), torch.device("meta"):
+        model = build(step, read_config(step))
+    config = model.config.get_text_config()
+    experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
+    used = getattr(config, "num_experts_per_tok", None) or 1
+    linear: float = model.get_output_embeddings().weight.numel()
+    counted = {id(model.get_output_embeddings().weight)}
+    for module in model.modules():
+        for weight in () if isinstance(module, nn.Embedding) else module.parameters(recurse=False):
+            if weight.ndim > 1 and id(weight) not in counted:
+                counted.add(id(weight))
+                is_routed = weight.ndim == 3 and weight.size(0) == experts
+                linear += weight.numel() * (used / weight.size(0) if is_routed else 1)
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return Model(
+        params=sum(weight.numel() for weight in model.parameters()),
+        linear=int(linear),
+        layers=config.num_hidden_layers,
+        query=config.num_attention_heads * width,
+        cached=4 * config.num_hidden_layers * heads * width,
+    )
 
 
 @dataclass(frozen=True)
@@ -55,8 +113,7 @@ def padding(rows: int) -> float:
 
 def forward_flops(model: Model, length: float) -> float:
     """Operations a token of one forward pass over rows of `length` tokens, causal attention."""
-    linear = model.layers * model.layer_linear + model.embedding
-    return 2 * linear + 2 * model.layers * model.query * length
+    return 2 * model.linear + 2 * model.layers * model.query * length
 
 
 def pass_seconds(model: Model, gpu: Device, tokens: float, length: float, passes: float) -> float:
@@ -72,7 +129,7 @@ def update_passes(is_checkpointed: bool, is_full: bool = True) -> int:
 def cache_tokens(model: Model, gpu: Device, share: float, parallel: int = 1) -> float:
     """Tokens whose keys and values fit an engine that has `share` of each of its GPUs."""
     room = parallel * (share * gpu.memory - 2) * 2**30 - 2 * model.params
-    return max(0.0, room / (4 * model.layers * model.key))
+    return max(0.0, room / model.cached)
 
 
 def generation_seconds(
@@ -96,7 +153,7 @@ def generation_seconds(
     prefill = num * prompt * forward_flops(model, prompt) / speed
 
     def step(running: float, context: float) -> float:
-        read = 2 * model.params + 4 * model.layers * model.key * running * context
+        read = 2 * model.params + model.cached * running * context
         bound = max(read / bandwidth, running * forward_flops(model, 0) / speed)
         return bound + OVERHEAD + EACH * running
 

@@ -251,9 +251,9 @@ MISTAKES = {
         keys("data", "grpo7b", decontaminate=["aime24", "aime25", "gsm8k"]),
     "error grading: eval.yaml true": keys("eval", "grpo7b", final_number=True),
     "error grading: difficulty.yaml true": keys("difficulty", "grpo7b", final_number=True),
-    "error sft.yaml: fits no module":
+    "not checked sft memory: Target modules":
         keys("sft", lora_target_modules=["c_attn", "c_proj"], use_peft=True),
-    "error grpo.yaml: a list of one is read as a pattern":
+    "not checked grpo memory: Target modules":
         keys("grpo", lora_target_modules=["q_proj"], use_peft=True),
     "error grpo.yaml: 8 wanted, but the launch has started 1": launched(8, "single_gpu"),
     "error grpo.yaml: (cpu.yaml) is for CPUs": launched(2, "cpu", "grpo7b"),

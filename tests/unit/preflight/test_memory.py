@@ -1,5 +1,7 @@
-"""The memory plan by hand: parameters, what is kept, who shares what, recipes."""
+"""The memory plan by hand: how it is put together, the worst rows, devices, disks and caches."""
 
+import json
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,13 +16,15 @@ from stages.preflight.capacity import (
     check_device,
     check_disk,
     check_host,
-    is_lora_target,
+    gpu_need,
+    lora_config,
     lower,
     num_kept,
     saved_bytes,
 )
 from stages.preflight.inputs import KEYS_OF, load_shape
-from stages.preflight.memory import LINEARS, Model, Step, layer_bytes, mask_bytes, plan_step
+from stages.preflight.memory import Plan, Size, Step, extrapolate, model_size, plan_step, states
+from stages.preflight.roofline import read_model
 from tests.settings import settings_of
 
 SHAPE = {
@@ -28,9 +32,10 @@ SHAPE = {
     "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 10,
     "tie_word_embeddings": True,
 }  # fmt: skip
-ONE = Model(SHAPE)
-FP32 = Step(ONE, rows=1, length=3, scored=3, weight=4, is_checkpointed=False, accumulates=False)
-SEVEN_B = Model(load_shape("7B"))
+PARAMS = 2 * (4 * (2 * 4 + 2 * 2) + 3 * 4 * 8 + 4 + 2 * 2 + 2 * 4) + 10 * 4 + 4
+SEVEN = load_shape("7B")
+STEP = Step(json.dumps(SHAPE), rows=1, length=3, scored=3)
+PLAN = Plan("head", 30 * GIB, 10 * GIB, 5 * GIB, 0, 15 * GIB, {"head": 60 * GIB})
 
 
 def settings(stage, **values):
@@ -38,8 +43,10 @@ def settings(stage, **values):
     return settings_of(values, own, hf)
 
 
-def sized(step):
-    return {part.name: part.bytes for part in plan_step(step).parts}
+@pytest.fixture
+def planned(monkeypatch):
+    """A plan of 60 GiB for every step, 35 of them states."""
+    monkeypatch.setattr(capacity, "plan_step", lambda step: PLAN)
 
 
 @pytest.mark.parametrize(
@@ -52,154 +59,87 @@ def sized(step):
     ],
 )
 def test_parameters_of_published_models(name, number):
-    assert Model(load_shape(name)).params == number
+    assert read_model(load_shape(name)).params == number
 
 
-@pytest.mark.parametrize(("kind", "text"), [("mamba", "no memory plan"), ("qwen2", "_size: miss")])
-def test_a_model_that_has_no_plan_is_refused(kind, text):
-    with pytest.raises(UserError, match=text):
-        Model({"model_type": kind})
+def test_an_unknown_model_is_one_line():
+    with pytest.raises(UserError, match=r"^banana: no memory plan: ") as error:
+        plan_step(replace(STEP, shape=json.dumps({"model_type": "banana"})))
+    assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("changes", "size"),
-    [
-        # Two norms: input, normalised input, 1/rms: 2 (4 x 4 + 4 x 4 + 4) = 72. Their outputs, of
-        # which q, k, v share one and gate, up one: 2 x 4 x 4 = 32. q, k, v, output:
-        # 4 (4 + 2 + 2 + 4) = 48, log-sums 8. gate, silu, up, product: 4 x 4 x 8 = 128.
-        ({}, 72 + 32 + 48 + 8 + 128),
-        # Five bf16 copies instead of two shared inputs; q, k, v, output and the MLP in bf16.
-        ({"is_autocast": True}, 72 + 5 * 2 * 4 + 24 + 8 + 64),
-        # The norm's input in fp32, its normalised input in bf16.
-        ({"weight": 2}, 2 * (16 + 8 + 4) + 2 * 2 * 4 + 24 + 8 + 64),
-    ],
-)
-def test_what_a_layer_keeps(changes, size):
-    assert layer_bytes(replace(FP32, **changes)) == size
+def test_each_kind_of_a_moment_is_linear_in_the_layers():
+    moment = ("head", 0, 0)
+    short = {moment: Counter(weights=10, activations=7)}
+    long = {moment: Counter(weights=18, activations=9), ("end", 0, 0): Counter()}
+    found = extrapolate(short, long, fewest=4, layers=28)
+    assert found == {moment: Counter(weights=10 + 6 * 8, activations=7 + 6 * 2)}
 
 
 @pytest.mark.parametrize(
-    ("changes", "number"),
-    [
-        ({"is_cuda": True}, 1),
-        ({"is_cuda": False}, 4),  # fp32
-        ({"is_cuda": True, "has_dropout": False}, 0),
+    ("engine", "expected"),
+    [  # of 100 parameters of 2 bytes: weights, optimizer, buckets
+        ("none", (200, 800, 0)),
+        ("ddp", (200, 800, 200)),
+        ("fsdp2", (50, 200, 0)),
+        ("zero2", (200, 300, 400)),  # (8 + 4) x 100 / 4: with float32 copies
+        ("zero3", (50, 300, 400)),
+        ("zero3_offload", (0, 0, 400)),
     ],
 )
-def test_a_dropout_keeps_a_mask_of_each_input_of_lora(changes, number):
-    lora = replace(FP32, lora_rank=3)
-    # Four inputs of q, k, v, o, gate and up, eight of down: copies of 4 bytes, and the masks. Three
-    # numbers of each of the seven pairs of matrices. The norms' weights are frozen.
-    kept = 2 * (16 + 4) + 48 + 8 + 3 * 4 * 8 + (4 + number) * (6 * 4 + 8) + 7 * 4 * 3
-    assert layer_bytes(replace(lora, **changes)) == kept
+def test_what_each_process_has_of_the_states(engine, expected):
+    size = Size(weights=200, trained=100, gradients=200, largest=40, gathered=80, layers=2)
+    assert states(replace(STEP, engine=engine, processes=4), size) == expected
+    both = states(replace(STEP, engine=engine, processes=4, has_reference=True), size)
+    assert both == (2 * expected[0], *expected[1:])
 
 
-def test_norms_of_queries_and_keys_keep_their_inputs():
-    # Qwen3, heads of 2: for the 4 + 2 numbers of q and k an fp32 and a normalised input, and
-    # 1/rms for each of 2 + 1 heads.
-    qwen3 = Model(SHAPE | {"model_type": "qwen3"})
-    assert layer_bytes(replace(FP32, model=qwen3)) - layer_bytes(FP32) == 4 * 6 + 4 * 6 + 4 * 3
+def test_a_model_is_counted_with_and_without_lora():
+    size = model_size(STEP)
+    assert (size.weights, size.trained, size.gradients) == (2 * PARAMS, PARAMS, 2 * PARAMS)
+    assert (size.largest, size.layers) == (40, 2)
+    lora = {"use_peft": True, "lora_r": 3, "lora_target_modules": "all-linear"}
+    step = build_step("sft", SHAPE, settings("sft", dtype="bfloat16", **lora))
+    number = 2 * 3 * (2 * (4 + 4) + 2 * (4 + 2) + 3 * (4 + 8))
+    found = model_size(step)
+    assert (found.trained, found.gradients) == (number, 4 * number)
+    assert found.weights == 2 * PARAMS + 4 * number
+    assert saved_bytes(step) == (12 * number, 2 * PARAMS + 4 * number)
 
 
 @pytest.mark.parametrize(
-    ("asked", "modules"),
+    ("asked", "targets"),
     [
-        (None, ("q_proj", "v_proj")),
-        ("all-linear", LINEARS),
-        (["all-linear"], LINEARS),
-        (["q_proj", "down_proj"], ("q_proj", "down_proj")),
-        (["q_proj"], ()),  # TRL makes it a text, which peft fits to the whole path
-        (r".*\.(q|o)_proj", ("q_proj", "o_proj")),
-        (["q_porj", "c_attn"], ()),
+        (None, None),
+        ("all-linear", "all-linear"),
+        (["q_proj"], "q_proj"),  # TRL makes it a text, which peft fits to the whole path
+        (["q_proj", "down_proj"], ["q_proj", "down_proj"]),
     ],
 )
-def test_modules_of_lora(asked, modules):
-    assert tuple(name for name in LINEARS if is_lora_target(asked, name)) == modules
+def test_targets_of_lora_are_handed_on_as_trl_does(asked, targets):
+    found = lora_config(settings("sft", use_peft=True, lora_target_modules=asked))
+    assert json.loads(found)["target_modules"] == targets
+    assert lora_config(settings("sft")) is None
 
 
-def test_a_mask_repeats_keys_and_costs_its_square():
-    step = replace(FP32, rows=2, length=5, is_masked=True)
-    assert layer_bytes(step) - layer_bytes(FP32) == 4 * (2 + 2)
-    assert mask_bytes(step) == 4 * 2 * 25
-    assert mask_bytes(FP32) == 0
-
-
-def test_the_end_of_a_step_has_every_gradient_and_the_tied_table_twice():
-    inputs = 2 * 3 * 2 * 4 + 48 * 3 + 3 * 4 * 4  # rotary tables, ids and masks, output's gradient
-    untied = Model(SHAPE | {"tie_word_embeddings": False})
-    # Weights, two states of AdamW and gradients of 4 bytes each.
-    assert plan_step(replace(FP32, model=untied)).moments["end"] == 16 * untied.params + inputs
-    assert plan_step(FP32).moments["end"] == 16 * ONE.params + inputs + 4 * ONE.embedding
-
-
-def test_zero_shares_states_and_ddp_adds_buckets():
-    base = Step(SEVEN_B, rows=1, length=1024, scored=1024, weight=2, optimizer=8)
-    engines = ("ddp", "zero2", "zero3", "zero3_offload")
-    ddp, two, three, offloaded = (sized(replace(base, engine=e, processes=8)) for e in engines)
-    params = SEVEN_B.params
-    assert ddp["DDP's buckets"] == 2 * params
-    assert two["weights"] == 2 * params and three["weights"] == 2 * params / 8
-    for shared in (two, three):  # ZeRO: 12 bytes of fp32 master weights and AdamW, over all
-        assert shared["optimizer"] + shared["master weights"] == 12 * params / 8
-    assert not {"optimizer", "master weights", "weights"} & set(offloaded)
-    assert offloaded["gathered weights"] == three["gathered weights"]
-
-
-def test_gradients_of_a_pass_wait_for_those_of_the_others():
-    base = Step(SEVEN_B, rows=4, length=1024, scored=1024, weight=2)
-    one, four = plan_step(base), plan_step(replace(base, passes=4))
-    assert sized(replace(base, passes=4))["gradients of other passes"] == 2 * SEVEN_B.params
-    assert "later head" not in one.moments and four.moment == "later head"
-    # The first pass to go backward has all activations, the next a quarter less.
-    inputs = 4 * 1024 * 28 * 2 * 3584
-    waits = four.moments["later head"] - four.moments["head"]
-    assert waits == 2 * SEVEN_B.params - inputs / 4
-
-
-def test_fsdp_has_whole_gradients_until_the_last_micro_batch():
-    step = Step(
-        SEVEN_B, rows=1, length=1024, scored=1024, weight=4, is_autocast=True, engine="fsdp2",
-        processes=8,
-    )  # fmt: skip
-    params, parts = SEVEN_B.params, sized(step)
-    assert parts["gradients of earlier micro-batches"] == 4 * params
-    assert parts["weights"] == 4 * params / 8 and parts["optimizer"] == 8 * params / 8
-    assert "bf16 copies of weights" not in parts  # what is gathered is bf16
-    gathered = 2 * SEVEN_B.embedding
-    assert plan_step(step).moments["optimizer"] == 16 * params / 8 + gathered
-    alone = plan_step(replace(step, accumulates=False))
-    assert alone.moments["head"] == plan_step(step).moments["head"] - 4 * params
-
-
-@pytest.mark.parametrize(("key", "other"), [("fp16", "bf16"), ("bf16", "fp16")])
-def test_copies_of_weights_are_of_the_recipe_s_type(key, other):
-    values = settings("sft", dtype="float32", **{key: True, other: False})
-    parts = sized(build_step("sft", SEVEN_B, values))
-    assert f"{key} copies of weights" in parts and f"{other} copies of weights" not in parts
-
-
-def test_lora_trains_its_matrices_alone():
-    lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": "all-linear"}
-    step = build_step("sft", SEVEN_B, settings("sft", dtype="bfloat16", **lora))
-    number = 28 * 8 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944))
-    parts = sized(step)
-    assert parts["LoRA weights"] == 4 * number and parts["optimizer"] == 8 * number
-    assert saved_bytes(step)[0] == 12 * number
+def test_targets_that_fit_nothing_are_refused_in_the_words_of_peft():
+    lora = {"use_peft": True, "lora_target_modules": ["q_porj", "c_attn"]}
+    with pytest.raises(UserError, match="q_porj"):
+        plan_step(build_step("sft", SHAPE, settings("sft", **lora)))
 
 
 @pytest.mark.parametrize(
-    ("asked", "stored", "size"),
+    ("asked", "stored", "dtype"),
     [
-        ("auto", {"dtype": "float32"}, 4),
-        (None, {"torch_dtype": "float32"}, 4),
-        ("auto", {"dtype": "bfloat16"}, 2),
-        ("float32", {"dtype": "bfloat16"}, 4),
-        ("bfloat16", {"dtype": "float32"}, 2),
+        ("auto", {"dtype": "float32"}, "float32"),
+        (None, {"torch_dtype": "float32"}, "float32"),
+        ("auto", {"dtype": "bfloat16"}, "bfloat16"),
+        ("float32", {"dtype": "bfloat16"}, "float32"),
+        ("bfloat16", {"dtype": "float32"}, "bfloat16"),
     ],
 )
-def test_a_dtype_that_is_left_to_the_model_is_that_of_its_files(asked, stored, size):
-    step = build_step("sft", Model(SHAPE | stored), settings("sft", dtype=asked))
-    assert step.weight == size
+def test_a_dtype_that_is_left_to_the_model_is_that_of_its_files(asked, stored, dtype):
+    assert build_step("sft", SHAPE | stored, settings("sft", dtype=asked)).dtype == dtype
 
 
 SFT = {"per_device_train_batch_size": 4, "max_length": 100}
@@ -219,7 +159,7 @@ GRPO = {"per_device_train_batch_size": 6, "max_prompt_length": 50, "max_completi
     ],
 )  # fmt: skip
 def test_rows_of_a_step_are_the_recipes_worst(stage, values, longest, expected):
-    step = build_step(stage, ONE, settings(stage, **values), longest)
+    step = build_step(stage, SHAPE, settings(stage, **values), longest)
     assert {key: getattr(step, key) for key in expected} == expected
 
 
@@ -227,21 +167,18 @@ def test_rows_of_a_step_are_the_recipes_worst(stage, values, longest, expected):
     ("share", "level"),
     [(0.9199, "ok"), (0.9201, "warning"), (0.9999, "warning"), (1.0001, "error")],
 )
-def test_a_plan_near_a_devices_memory_is_a_warning_and_above_it_an_error(share, level):
+def test_a_plan_near_a_devices_memory_is_a_warning_and_above_it_an_error(share, level, planned):
     values = settings("sft", use_cpu=False)
-    step = build_step("sft", SEVEN_B, values)
-    limit = (plan_step(step).peak + 1.5 * GIB) / share
+    limit = (PLAN.peak + 1.5 * GIB) / share
     recipe = SimpleNamespace(settings={"sft": values}, args=SimpleNamespace(gpu_memory=limit / GIB))
-    (found,) = check_device(recipe, "sft", step, None)
+    (found,) = check_device(recipe, "sft", STEP, None)
     assert found.level == level and bool(found.remedy) == (level != "ok")
 
 
 @pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (1, "error")])
 def test_a_plan_that_is_a_byte_above_a_hosts_memory_is_refused(monkeypatch, missing, level):
-    values = settings("sft", use_cpu=True)
-    plan = plan_step(build_step("sft", ONE, values))
-    monkeypatch.setattr(capacity, "total_memory", lambda: plan.peak + 0.6 * GIB - missing)
-    assert check_host("sft memory", values, plan).level == level
+    monkeypatch.setattr(capacity, "total_memory", lambda: PLAN.peak + 0.6 * GIB - missing)
+    assert check_host("sft memory", settings("sft", use_cpu=True), PLAN).level == level
 
 
 @pytest.mark.parametrize(("states", "is_lowered"), [(800, False), (799, True)])
@@ -250,10 +187,10 @@ def test_fewer_rows_help_where_activations_are_over_a_fifth(states, is_lowered):
     assert ("per_device_train_batch_size" in lower(plan, values, False)) == is_lowered
 
 
-@pytest.mark.parametrize(("use_cpu", "number"), [(False, 16), (True, 57)])
+@pytest.mark.parametrize(("use_cpu", "number"), [(False, 9), (True, 57)])
 def test_the_8_bit_step_needs_scratch_for_the_largest_tensor(use_cpu, number):
     values = settings("sft", use_cpu=use_cpu, stochastic_rounding=True, dtype="bfloat16")
-    assert build_step("sft", ONE, values).scratch == number * 10 * 4  # the table of tokens
+    assert build_step("sft", SHAPE, values).scratch == number
 
 
 @pytest.mark.parametrize(
@@ -275,38 +212,49 @@ def test_how_many_checkpoints_are_on_a_disk(values, number):
 def test_a_disk_that_is_a_byte_too_small_is_refused(monkeypatch, tmp_path, missing, level):
     values = settings("sft", use_cpu=True, save_total_limit=1, dtype="float32")
     recipe = SimpleNamespace(settings={"sft": values}, run=str(tmp_path))
-    free = 2 * 12 * ONE.params + 4 * ONE.params - missing  # two checkpoints, the model
+    free = 2 * 12 * PARAMS + 4 * PARAMS - missing  # two checkpoints, the model
     monkeypatch.setattr(capacity.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
-    (found,) = check_disk(recipe, {"sft": build_step("sft", ONE, values)})
+    (found,) = check_disk(recipe, {"sft": build_step("sft", SHAPE, values)})
     assert found.level == level and bool(found.remedy) == bool(missing)
 
 
 @pytest.mark.parametrize(("number", "is_named"), [(10, False), (10.01, True)])
-def test_checkpoints_of_over_ten_gib_without_a_limit_are_a_warning(tmp_path, number, is_named):
+def test_checkpoints_of_over_ten_gib_without_a_limit_are_a_warning(
+    monkeypatch, tmp_path, number, is_named
+):
     values = settings("sft", use_cpu=True, max_steps=4, save_steps=1)
     recipe = SimpleNamespace(settings={"sft": values}, run=str(tmp_path))
-    model = SimpleNamespace(params=number * GIB / 4 / 12)
-    found = check_disk(recipe, {"sft": replace(FP32, model=model)})
+    monkeypatch.setattr(capacity, "saved_bytes", lambda step: (number * GIB / 4, GIB))
+    found = check_disk(recipe, {"sft": STEP})
     assert ["save_total_limit" in one.text for one in found][:-1] == [True] * is_named
 
 
 @pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (1, "error")])
 def test_a_cache_that_is_a_token_short_of_a_completion_is_refused(missing, level):
     values = settings("grpo", **GRPO, vllm_tensor_parallel_size=1, vllm_max_model_length=None)
-    token = 4 * SEVEN_B.layers * SEVEN_B.key
-    share = 2 * SEVEN_B.params + 2 * GIB + (50 + 50 - missing) * token
-    assert check_cache("grpo memory", values, SEVEN_B, share, 50).level == level
+    seven = read_model(SEVEN)
+    assert seven.cached == 4 * 28 * 512
+    share = 2 * seven.params + 2 * GIB + (50 + 50 - missing) * seven.cached
+    step = replace(STEP, shape=json.dumps(SEVEN))
+    assert check_cache("grpo memory", values, step, share, 50).level == level
 
 
-@pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (0.01, "error")])
-def test_an_engine_beside_the_training_states_must_fit(missing, level):
+@pytest.mark.parametrize(("sleeps", "update"), [(True, 61.5), (False, 101.5)])
+def test_an_engine_stands_beside_the_training_states(planned, sleeps, update):
+    values = settings("grpo", **GRPO, use_cpu=False, use_vllm=True, vllm_mode="colocate",
+                      vllm_gpu_memory_utilization=0.5, vllm_enable_sleep_mode=sleeps)  # fmt: skip
+    need = gpu_need(values, STEP, 80 * GIB)
+    assert (need.update, need.generation) == (update * GIB, (35 + 40 + 1.5) * GIB)
+    assert need.total == max(need.update, need.generation)
+
+
+@pytest.mark.parametrize(("missing", "level"), [(0, "warning"), (0.01, "error")])
+def test_an_engine_beside_the_training_states_must_fit(planned, missing, level):
     values = settings("grpo", **GRPO, use_cpu=False, use_vllm=True, vllm_mode="colocate",
                       vllm_gpu_memory_utilization=0.5, vllm_tensor_parallel_size=1,
                       vllm_enable_sleep_mode=True)  # fmt: skip
-    step = build_step("grpo", SEVEN_B, values)
-    gpu_memory = 2 * (plan_step(step).states / GIB + 1.5 - missing)
+    gpu_memory = 2 * (35 + 1.5 - missing)
     recipe = SimpleNamespace(settings={"grpo": values}, args=SimpleNamespace(gpu_memory=gpu_memory))
-    found = check_device(recipe, "grpo", step, 50)
-    assert [one.level for one in found if "while vLLM generates" in one.text] == (
-        ["error"] if missing else []
-    )
+    found, _ = check_device(recipe, "grpo", STEP, 50)
+    assert "while vLLM generates" in found.text and found.level == level
+    assert "vllm_gpu_memory_utilization" in found.remedy

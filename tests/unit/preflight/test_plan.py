@@ -16,12 +16,11 @@ from stages.arguments import steps_per_epoch
 from stages.preflight import roofline
 from stages.preflight.capacity import check_memory
 from stages.preflight.inputs import load_shape
-from stages.preflight.memory import Model
 from stages.preflight.plan import PlanArguments, main, plan, warnings
 
 ROOT = Path(__file__).parents[3]
 GPU = roofline.Device(flops=1e15, bandwidth=4e12, memory=80, reached=0.4)
-SEVEN = Model(load_shape("7B"))
+SEVEN = roofline.read_model(load_shape("7B"))
 
 
 def planned(name, **given):

@@ -1,4 +1,4 @@
-"""LoRA: which modules a text of targets stands for, and an adapter's base."""
+"""LoRA: an adapter's base."""
 
 import json
 
@@ -6,15 +6,7 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.models.checkpoints import check_checkpoint
-from stages.preflight.capacity import fits
 from tests.unit.stages.helpers import write_model
-
-
-def test_a_list_of_one_is_a_pattern_of_the_whole_path():
-    """TRL makes a text of it."""
-    path = "model.embed_tokens"
-    assert not fits(["embed_tokens"], path) and fits([".*embed_tokens"], path)
-    assert fits(["embed_tokens", "q_proj"], path) and not fits(["tokens", "q_proj"], path)
 
 
 def test_an_adapter_without_its_base_is_refused(tmp_path):

@@ -19,7 +19,6 @@ from pipeline.errors import UserError
 from stages import callbacks, launch, run_folder, training
 from stages.preflight import capacity
 from stages.preflight.inputs import KEYS_OF
-from stages.preflight.memory import Model
 from stages.saving import SavedRun
 from tests.settings import settings_of
 
@@ -467,7 +466,7 @@ LORA = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
 def test_preflight_and_the_start_of_a_run_name_one_size(values, engine, number):
     own, hf, _ = KEYS_OF["sft"]
     settings = settings_of(values, own, hf)
-    step = capacity.build_step("sft", Model(TINY | {"model_type": "qwen2"}), settings, None, engine)
+    step = capacity.build_step("sft", TINY | {"model_type": "qwen2"}, settings, None, engine)
     model = Qwen2ForCausalLM(Qwen2Config(**TINY)).to(getattr(torch, values["dtype"]))
     if settings.use_peft:
         model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear"))

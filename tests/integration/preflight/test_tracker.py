@@ -1,0 +1,146 @@
+"""The tracker: what stands in for a GPU, all layers from a few, architectures nobody names here."""
+
+import json
+import types
+from dataclasses import replace
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoConfig
+from trl.kernels import chunked_logprob
+
+from stages.preflight import tracker
+from stages.preflight.memory import Step, extrapolate, model_size, plan_step
+from stages.preflight.tracker import GpuDropout, GpuHead, LiveBytes
+
+pytestmark = pytest.mark.integration
+MODELS = {  # of transformers, by what is special about each
+    "qwen2": {"tie_word_embeddings": True},
+    "olmo2": {},  # norms behind attention and MLP
+    "granite": {},  # logits are scaled
+    "stablelm": {},  # LayerNorm, rotary tables over a part of a head
+    "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128},
+}
+SIZES = {
+    "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 12, "vocab_size": 2000,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+}  # fmt: skip
+LORA = json.dumps({"r": 8, "target_modules": ["q_proj", "v_proj"], "lora_dropout": 0.05})
+CHANGES = {
+    "full": {},
+    "alone": {"accumulates": False, "is_checkpointed": False},
+    "passes": {"passes": 4, "is_masked": False},
+    "lora": {"lora": LORA},
+    "float32": {"dtype": "float32"},
+    "fsdp2": {"dtype": "float32", "engine": "fsdp2", "processes": 4},
+    "fsdp2-alone": {"dtype": "float32", "engine": "fsdp2", "processes": 4, "accumulates": False},
+    "cpu": {"dtype": "float32", "autocast": "no", "is_cuda": False},
+}
+
+
+def step_of(kind, **changes):
+    shape = AutoConfig.for_model(kind, **SIZES | MODELS[kind]).to_dict() | {"model_type": kind}
+    text = json.dumps(shape, sort_keys=True, default=str)
+    step = Step(text, rows=4, length=512, scored=384, autocast="bf16", is_masked=True)
+    return replace(step, **changes)
+
+
+def highest(peaks):
+    return max(kinds.total() for kinds in peaks.values())
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+def test_six_layers_tell_what_all_take(changes):
+    step = step_of("qwen2", **changes)
+    whole = tracker.track(step, 12)
+    assert highest(tracker.peaks(step, 12)) == pytest.approx(highest(whole), rel=0.005)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("how", ["full", "lora"])
+def test_an_architecture_that_nobody_names_is_planned(kind, how):
+    step = step_of(kind, **CHANGES[how])
+    plan, size = plan_step(step), model_size(step)
+    assert plan.weights == size.weights / step.processes
+    assert plan.optimizer == 8 * size.trained / step.processes
+    assert plan.peak == pytest.approx(sum(plan.parts().values()))
+    assert plan.gradients >= 2 * size.trained and plan.activations > 0
+    assert plan.moment in ("head", "last layer", "first layer", "forward", "end")
+    half = plan_step(replace(step, rows=2))
+    assert half.states == plan.states and half.activations < plan.activations
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_autocast", [True, False])
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_the_head_takes_what_trl_s_takes_on_a_gpu(monkeypatch, dtype, is_autocast, is_trained):
+    """TRL's own with kernels that write into their tile, and products that are summed in place."""
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *args, **kwargs: None
+
+    cdiv = types.SimpleNamespace(cdiv=lambda a, b: -(-a // b))
+    for name, value in {
+        "_use_triton": lambda device: True,
+        "_forward_kernel": Kernel(),
+        "_backward_kernel": Kernel(),
+        "triton": cdiv,
+        "_addmm_fp32": lambda acc, a, b: None,
+    }.items():
+        monkeypatch.setattr(chunked_logprob, name, value, raising=False)
+
+    def peaks(apply):
+        live = LiveBytes(resizes=False)
+        with FakeTensorMode(), live, torch.autocast("cpu", torch.bfloat16, enabled=is_autocast):
+            hidden = torch.empty(5000, 512, dtype=dtype, requires_grad=True)
+            weight = torch.empty(70_000, 512, dtype=dtype, requires_grad=is_trained)
+            live.moment = ("forward", 0, 0)
+            out = apply(hidden, weight)
+            live.moment = ("backward", 0, 0)
+            out.sum().backward()
+        return [live.peaks["forward", 0, 0].total(), live.peaks["backward", 0, 0].total()]
+
+    compute = torch.bfloat16 if is_autocast else dtype
+    ours = peaks(lambda hidden, weight: GpuHead.apply(hidden, weight, compute))
+    chunk = tracker.VOCAB_CHUNK_SIZE
+    theirs = peaks(
+        lambda hidden, weight: chunked_logprob.ChunkedLogProbFunction.apply(
+            hidden, weight, None, torch.zeros(len(hidden), dtype=torch.long), 1.0, chunk, None, 1.0,
+            ("entropy",),
+        )[0]
+    )  # fmt: skip
+    assert ours == pytest.approx(theirs, rel=0.01)
+
+
+def test_what_fsdp_frees_is_not_counted():
+    """Beside the shares of the states, a sharded model has no more than some layers at once."""
+    step = step_of("qwen2", **CHANGES["fsdp2-alone"])
+    one, four = (plan_step(replace(step, processes=number)) for number in (1, 4))
+    assert four.weights == one.weights / 4
+    freed = one.weights + one.gradients + one.activations - four.weights - four.activations
+    assert freed > 0.5 * one.weights
+
+
+def test_dropout_keeps_a_byte_a_number():
+    live = LiveBytes(resizes=False)
+    with FakeTensorMode(), live:
+        inputs = torch.empty(1000, 1000, requires_grad=True)
+        out = GpuDropout(0.5)(inputs)
+        assert live.live.total() == (4 + 4 + 1) * 1000 * 1000
+        del out
+    assert live.live.total() == 4 * 1000 * 1000
+
+
+def test_kinds_of_layers_are_all_in_the_short_model():
+    kinds = ["linear_attention"] * 5 + ["full_attention"]
+    config = types.SimpleNamespace(layer_types=kinds * 4)
+    config.get_text_config = lambda: config
+    assert tracker.fewest_layers(config) == 6
+    config.layer_types, config.first_k_dense_replace = None, 3
+    assert tracker.fewest_layers(config) == 3 + 3
+    step = step_of("qwen2")
+    short = tracker.read_config(step, 3)
+    assert short.num_hidden_layers == len(short.layer_types) == 3
+    assert extrapolate({}, {}, 3, 12) == {}
