@@ -15,8 +15,9 @@ from stages.host import has_gpu
 from stages.launch import mixed_precision
 from stages.precision import trained_dtype
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
-from stages.preflight.memory import Plan, Step, model_size, plan_step
+from stages.preflight.memory import Plan, model_size, plan_step
 from stages.preflight.roofline import read_model
+from stages.preflight.step import Step
 from stages.run_folder import checkpoint_bytes, state_bytes
 
 GIB = 2**30

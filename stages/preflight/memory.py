@@ -9,7 +9,6 @@ is arithmetic (arXiv:1910.02054).
 import contextlib
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -18,57 +17,9 @@ from pathlib import Path
 from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.models.hub import user_cache
+from stages.preflight.step import Size, Step
 
 ZERO_BUCKET = 500_000_000  # numbers; DeepSpeed's reduce_bucket_size and allgather_bucket_size
-Peaks = dict[tuple[str, int, int], Counter[str]]  # moment, pass, micro-batch -> kind -> bytes
-
-
-@dataclass(frozen=True)
-class Step:
-    """What a training process does in one optimizer step.
-
-    `rows` of `length` tokens go through the model in `passes` forward passes before one backward
-    pass; `scored` tokens of a row have a loss.
-    """
-
-    shape: str  # the model's config.json
-    rows: int
-    length: int
-    scored: int
-    dtype: str = "bfloat16"  # of the weights
-    autocast: str = "no"  # bf16 or fp16: the precision of matrix products, whatever the weights are
-    attention: str | None = None  # attn_implementation
-    is_checkpointed: bool = True
-    is_masked: bool = False  # rows padded or packed, without FlashAttention: a mask of L^2
-    accumulates: bool = True  # gradients of earlier micro-batches are there
-    optimizer: float = 8  # bytes of its states per trained parameter
-    passes: int = 1
-    lora: str | None = None  # arguments of peft's LoraConfig, as JSON
-    is_cuda: bool = True
-    scratch: float = 0  # bytes for each number of the largest tensor while the optimizer steps
-    engine: str = "none"  # none, ddp, zero2, zero3, zero3_offload, fsdp2
-    processes: int = 1
-    has_reference: bool = False  # a frozen reference model
-
-
-@dataclass(frozen=True)
-class Size:
-    """Counts of a step's whole model.
-
-    Args:
-        weights: bytes of all weights, with LoRA's.
-        trained: parameters with a gradient.
-        gradients: bytes of their gradients.
-        largest: numbers of the largest tensor that is trained.
-        gathered: bytes of two layers or the embedding, which ZeRO-3 has whole.
-    """
-
-    weights: int
-    trained: int
-    gradients: int
-    largest: int
-    gathered: int
-    layers: int
 
 
 @dataclass(frozen=True)
@@ -102,25 +53,6 @@ class Plan:
         names = ("weights", "gradients", "optimizer", "buckets", "activations")
         found = {name: getattr(self, name) for name in names if getattr(self, name)}
         return dict(sorted(found.items(), key=lambda part: -part[1]))
-
-
-def extrapolate(short: Peaks, long: Peaks, fewest: int, layers: int) -> Peaks:
-    """The peaks of a model of so many layers: each moment and kind is linear in the layers.
-
-    Args:
-        short, long: of a model with `fewest` layers, and with twice as many.
-    """
-    times = (layers - fewest) / fewest
-    return {
-        moment: Counter(
-            {
-                kind: most[kind] + (most[kind] - short[moment][kind]) * (times - 1)
-                for kind in most.keys() | short[moment].keys()
-            }
-        )
-        for moment, most in long.items()
-        if moment in short
-    }
 
 
 def kept_plans() -> Path:

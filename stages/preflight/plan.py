@@ -35,8 +35,8 @@ from stages.preflight.capacity import (
     stage_shape,
 )
 from stages.preflight.inputs import ERROR, OK, PreflightArguments, Recipe, read_recipe
-from stages.preflight.memory import Step
 from stages.preflight.roofline import DEVICES, HIGH, LOW, SYNC, Device, Model, read_model
+from stages.preflight.step import Step
 
 # Rows of the sets as published, where the data are not built; problems of the benchmarks.
 ROWS = {

@@ -48,7 +48,8 @@ def count_model(shape: str) -> Model:
     import torch
     from torch import nn
 
-    from stages.preflight.memory import Step, planned
+    from stages.preflight.memory import planned
+    from stages.preflight.step import Step
     from stages.preflight.tracker import build, read_config
 
     step = Step(shape, rows=1, length=1, scored=1)

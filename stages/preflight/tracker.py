@@ -4,7 +4,7 @@ The model, its attention, autocast, checkpointing, LoRA and FSDP 2 are the real 
 architecture that transformers builds. torch's `FakeTensorMode` runs each operation without its
 numbers, and `LiveBytes` sums the storages that are alive (torch's own `MemTracker` does, too, and
 is several times slower). A short model is tracked twice, with a few and with twice as many layers;
-`stages.preflight.memory` extrapolates.
+`peaks` extrapolates.
 
 Fake tensors are CPU tensors, as torch without CUDA has no others. Where a GPU takes other memory,
 something of its own stands in, and nothing of a library is overwritten: `GpuHead` for TRL's fused
@@ -39,7 +39,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE, ChunkedLogProbFunction
 from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE as VOCAB_CHUNK_SIZE
 
-from stages.preflight.memory import Peaks, Size, Step, extrapolate
+from stages.preflight.step import Peaks, Size, Step, extrapolate
 
 PLAIN = (torch.Tensor, nn.Parameter, FakeTensor)
 NO_MASK = "sdpa_no_mask"

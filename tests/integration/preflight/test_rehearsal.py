@@ -1,11 +1,13 @@
 """The rehearsal before the first stage: what it refuses, passes, keeps and leaves alone."""
 
+import json
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from pipeline.errors import UserError
 from pipeline.settings import read_settings
@@ -188,3 +190,13 @@ def test_every_recipe_passes(recipe, stage, overlay):
         pytest.skip("the recipe has no such stage")
     found = rehearse(stage, recipe=recipe, overlay=overlay)
     assert not found.faults and not found.notes
+
+
+@pytest.mark.parametrize("kind", ["olmo2", "granite", "stablelm"])
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+def test_an_architecture_that_nobody_names_is_rehearsed(stage, kind, tmp_path):
+    shape = AutoConfig.for_model(kind).to_dict() | {"model_type": kind}
+    (tmp_path / "config.json").write_text(json.dumps(shape, default=str))
+    settings = settings_of("qwen2.5-1.5b", stage, "--model_name_or_path", str(tmp_path))
+    found = rehearsal.rehearse({stage: settings}, {stage: str(tmp_path)})
+    assert found.faults == [] and found.notes == []

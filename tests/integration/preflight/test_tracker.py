@@ -11,7 +11,8 @@ from transformers import AutoConfig
 from trl.kernels import chunked_logprob
 
 from stages.preflight import tracker
-from stages.preflight.memory import Step, extrapolate, model_size, plan_step
+from stages.preflight.memory import model_size, plan_step
+from stages.preflight.step import Step, extrapolate
 from stages.preflight.tracker import GpuDropout, GpuHead, LiveBytes
 
 pytestmark = pytest.mark.integration

@@ -23,8 +23,9 @@ from stages.preflight.capacity import (
     saved_bytes,
 )
 from stages.preflight.inputs import KEYS_OF, load_shape
-from stages.preflight.memory import Plan, Size, Step, extrapolate, model_size, plan_step, states
+from stages.preflight.memory import Plan, model_size, plan_step, states
 from stages.preflight.roofline import read_model
+from stages.preflight.step import Size, Step, extrapolate
 from tests.settings import settings_of
 
 SHAPE = {
