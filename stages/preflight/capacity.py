@@ -268,9 +268,12 @@ def check_cache(
         f"vLLM: {size(share)} - {size(weights)} of weights = cache for {tokens:,} tokens of "
         f"{token:,} B: {tokens // length} completions of {length:,} tokens at once"
     )
-    if tokens >= max(length, values.vllm_max_model_length or 0):
+    longest_row = max(length, values.vllm_max_model_length or 0)
+    if tokens >= longest_row:
         return Finding(OK, topic, text)
-    remedy = "raise vllm_gpu_memory_utilization, or lower vllm_max_model_length"
+    times = (weights + VLLM_WORK + longest_row * token) / share
+    least = math.ceil(100 * times * values.vllm_gpu_memory_utilization) / 100
+    remedy = f"vllm_gpu_memory_utilization: {least} or more, or lower vllm_max_model_length"
     return Finding(ERROR, topic, text, remedy)
 
 

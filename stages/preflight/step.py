@@ -60,14 +60,10 @@ def extrapolate(short: Peaks, long: Peaks, fewest: int, layers: int) -> Peaks:
     Args:
         short, long: of a model with `fewest` layers, and with twice as many.
     """
-    times = (layers - fewest) / fewest
-    return {
-        moment: Counter(
-            {
-                kind: most[kind] + (most[kind] - short[moment][kind]) * (times - 1)
-                for kind in most.keys() | short[moment].keys()
-            }
-        )
-        for moment, most in long.items()
-        if moment in short
-    }
+    times = (layers - 2 * fewest) / fewest
+    found: Peaks = {}
+    for moment, more in long.items():
+        less = short.get(moment, more)
+        kinds = less.keys() | more.keys()
+        found[moment] = Counter({k: more[k] + times * (more[k] - less[k]) for k in kinds})
+    return found

@@ -72,7 +72,7 @@ def test_an_unknown_model_is_one_line():
 def test_each_kind_of_a_moment_is_linear_in_the_layers():
     moment = ("head", 0, 0)
     short = {moment: Counter(weights=10, activations=7)}
-    long = {moment: Counter(weights=18, activations=9), ("end", 0, 0): Counter()}
+    long = {moment: Counter(weights=18, activations=9)}
     found = extrapolate(short, long, fewest=4, layers=28)
     assert found == {moment: Counter(weights=10 + 6 * 8, activations=7 + 6 * 2)}
 
