@@ -57,6 +57,8 @@ def load_shapes(
 ) -> Any:
     """The same model on the meta device, from the headers of its files; refuses the same.
 
+    `from_pretrained` of a path reads the numbers on that device, too: 7 s for 7B parameters.
+
     Args:
         config: the checkpoint's.
     """
@@ -71,7 +73,7 @@ def load_shapes(
         built = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     model, found = type(built).from_pretrained(
         None,
-        config=config,
+        config=built.config,  # of a model of several parts that of the text
         state_dict=shapes,
         device_map="meta",
         output_loading_info=True,
