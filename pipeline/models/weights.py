@@ -57,6 +57,8 @@ def load_shapes(
 ) -> Any:
     """The same model on the meta device, from the headers of its files; refuses the same.
 
+    `from_pretrained` of a path reads the numbers on that device, too: 7 s for 7B parameters.
+
     Args:
         config: the checkpoint's.
     """
@@ -67,11 +69,11 @@ def load_shapes(
     shapes = {}
     for file in find_files(checkpoint, revision):
         shapes |= load_state_dict(file, map_location="meta")
-    with torch.device("meta"):
+    with torch.device("meta"):  # the class; `from_pretrained` of the Auto one asks for a path
         built = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     model, found = type(built).from_pretrained(
         None,
-        config=config,
+        config=built.config,  # of a model of several parts that of the text
         state_dict=shapes,
         device_map="meta",
         output_loading_info=True,
@@ -86,23 +88,18 @@ def find_files(checkpoint: str, revision: str | None = None) -> list[str]:
     from transformers import utils
     from transformers.utils.hub import get_checkpoint_shard_files
 
-    for name, index in (
-        (utils.SAFE_WEIGHTS_NAME, utils.SAFE_WEIGHTS_INDEX_NAME),
-        (utils.WEIGHTS_NAME, utils.WEIGHTS_INDEX_NAME),
-    ):
-        one, many = (
-            utils.cached_file(
-                checkpoint,
-                file,
-                revision=revision,
-                _raise_exceptions_for_missing_entries=False,
-            )
-            for file in (name, index)
+    names = (
+        *(utils.SAFE_WEIGHTS_NAME, utils.SAFE_WEIGHTS_INDEX_NAME),
+        *(utils.WEIGHTS_NAME, utils.WEIGHTS_INDEX_NAME),
+    )
+    for name in names:
+        found = utils.cached_file(
+            checkpoint, name, revision=revision, _raise_exceptions_for_missing_entries=False
         )
-        if one:
-            return [one]
-        if many:
-            return get_checkpoint_shard_files(checkpoint, many, revision=revision)[0]
+        if found and name.endswith(".index.json"):
+            return get_checkpoint_shard_files(checkpoint, found, revision=revision)[0]
+        if found:
+            return [found]
     return []
 
 

@@ -8,7 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedTokenizerFast,
+)
 
 from pipeline.errors import UserError
 from pipeline.models.checkpoints import check_checkpoint
@@ -232,6 +237,19 @@ def test_an_adapter_is_checked_in_its_base_model(folder, tmp_path):
     change_weights(folder, lambda w, name: w.pop(name))
     with pytest.raises(UserError, match=rf"^key: {folder}: .*1 would start at random"):
         start(adapter)
+
+
+def test_of_a_model_that_sees_the_text_part_is_asked_for(tmp_path):
+    """Its config.json has several parts, and transformers takes the one of the text."""
+    heads = ("linear_num_value_heads", "linear_num_key_heads")
+    widths = ("linear_key_head_dim", "linear_value_head_dim")
+    text = {**SIZES, **dict.fromkeys(heads, 2), **dict.fromkeys(widths, 8), "head_dim": 8}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 32, "num_heads": 2}
+    vision |= {"out_hidden_size": 16, "num_position_embeddings": 16, "patch_size": 4}
+    config = AutoConfig.for_model("qwen3_5", text_config=text, vision_config=vision)
+    AutoModelForImageTextToText.from_config(config).save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
+    start(tmp_path)
 
 
 def test_weights_of_few_bits_are_their_librarys_to_check(folder):
