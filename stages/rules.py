@@ -175,7 +175,7 @@ def check_own_code(settings: Settings) -> None:
     """Refuse code of the user's own that nobody allowed, or that does not fit."""
     if settings.get("reward_funcs"):
         check_own(settings, "reward_funcs")
-    if ":" in (settings.get("curriculum") or ""):
+    if is_own(settings.get("curriculum") or ""):
         from stages.trainer.curriculum import Curriculum  # late: numpy costs every other run time
 
         check_own(settings, "curriculum", Curriculum)
@@ -533,7 +533,7 @@ def pointless_of_both(s: Settings) -> Iterator[Rule]:
 
 def pointless_of_grpo(s: Settings) -> Iterator[Rule]:
     """Rules of `pointless` for GRPO alone."""
-    if s.curriculum in MODES or ":" in s.curriculum:
+    if s.curriculum in MODES or is_own(s.curriculum):
         for key, modes in READ_BY.items():
             yield key, s.curriculum in modes, f"it needs curriculum: {' or '.join(modes)}"
     yield "label_smoothing_factor", False, "GRPO's loss has no labels"

@@ -9,4 +9,4 @@ def settings_of(values: dict[str, Any], own: type, hf: tuple[str, ...] = ()) -> 
     """The settings that a mapping gives; unknown keys are kept as they are."""
     known = known_keys(own, hf)
     typed = _typed({k: v for k, v in values.items() if k in known}, known, "recipe")
-    return Settings(values | typed, {}, known)
+    return Settings(values | typed, {}, known, "recipe")

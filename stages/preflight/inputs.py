@@ -24,7 +24,7 @@ from pipeline.settings import (
     setting,
 )
 from pipeline.stages import STAGES, config_name, load_keys
-from pipeline.values import redact
+from pipeline.values import Count, Positive, redact
 from stages import host
 from stages.arguments import DEFAULTS
 from stages.distill import DistillArguments
@@ -108,9 +108,9 @@ class PreflightArguments:
 
     recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
     run: str | None = setting(None, "folder of the stages' output; runs/<recipe> by default")
-    gpus: int = setting(1, "training processes, one for each GPU")
+    gpus: Count = setting(1, "training processes, one for each GPU")
     accelerate: str | None = setting(None, "name of a file in configs/accelerate; ddp by default")
-    gpu_memory: float = setting(80.0, "memory of one GPU, GiB")
+    gpu_memory: Positive = setting(80.0, "memory of one GPU, GiB")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     data_root: str | None = setting(None, "folder of the local data files")
     tokenizer: str | None = setting(None, "folder with the model's tokenizer and configs")

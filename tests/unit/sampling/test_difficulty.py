@@ -9,6 +9,7 @@ from data_prep.sampling.problems import SampledSet, load_pass_counts, load_probl
 from data_prep.sampling.store import Completion, SampleStore
 from pipeline.errors import UserError
 from pipeline.prompts import build_prompt
+from pipeline.settings import convert, own_keys
 from stages.difficulty import write_rates
 from tests.files import read_rows, write_rows
 
@@ -105,5 +106,5 @@ def test_a_damaged_row_of_pass_rates_is_named_by_line(tmp_path, line):
 
 def test_a_problem_set_needs_samples():
     """An evaluation may do with its greedy completions."""
-    with pytest.raises(UserError, match="num_samples"):
-        ProblemSetArguments(**PATHS, num_samples=0)
+    with pytest.raises(UserError, match=r"^x: num_samples: must be at least 1"):
+        convert("num_samples", 0, own_keys(ProblemSetArguments)["num_samples"], "x")

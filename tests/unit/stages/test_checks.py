@@ -10,7 +10,7 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from pipeline.settings import own_keys, parse, read_settings, run_check
+from pipeline.settings import own_keys, parse, read_settings, run_check, shown_type
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, SftArguments
 from stages.host import check_grpo, check_sft
 from stages.resuming import why_not_resumed, why_restarted
@@ -244,7 +244,7 @@ def test_help_explains_every_key(capsys):
         key = keys[f"guard_{field.name}"]
         assert (key.default, key.type) == (field.default, field.type)
         own = own_keys(GrpoArguments)
-        shown = f"{own[key.name].annotation}, default {key.default!r}"
+        shown = f"{shown_type(own[key.name].annotation)}, default {key.default!r}"
         words = f"{key.name}: {shown} {field.metadata['help']}"
         assert words in " ".join(out.split())
         if field.default == "warn":  # an action's help lists the actions that work
