@@ -6,7 +6,7 @@ The dataclasses that read the YAML files have the keys, their defaults and their
 from pathlib import Path
 
 from data_prep.sampling import SamplingArguments
-from pipeline.settings import UNSET, Key, own_keys
+from pipeline.key_types import UNSET, Key, own_keys
 from pipeline.stages import STAGES, Stage, config_name, load
 from stages.arguments import DEFAULTS
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import UserError
+from pipeline.key_types import UNSET, Key, known_keys
 from pipeline.names import nearest
-from pipeline.settings import UNSET, Key, convert, known_keys, value_of
+from pipeline.settings import convert, value_of
 from pipeline.stages import STAGES, TRAINED, config_name, has_file, load_keys
 
 # RUN and RECIPE say them.

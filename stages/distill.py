@@ -43,10 +43,11 @@ from grading.grade import Grade
 from grading.own_grader import COLUMN, judge
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
+from pipeline.key_types import known_keys
 from pipeline.launched import in_launch
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
 from pipeline.renamed import hint
-from pipeline.settings import Settings, build, convert, known_keys, parse, setting
+from pipeline.settings import Settings, build, convert, parse, setting
 from pipeline.values import Count, Positive
 
 RESULT = "traces.jsonl"

@@ -14,8 +14,9 @@ from typing import Any
 
 from pipeline.console import one_line
 from pipeline.errors import UserError
+from pipeline.key_types import UNSET
 from pipeline.own_code import check_own, is_own, load_own
-from pipeline.settings import UNSET, Settings
+from pipeline.settings import Settings
 from stages.arguments import MODES, keeps_old_logps, steps_per_generation
 from stages.launch import DATA_PARALLEL, asked_engine
 from stages.run_folder import lost_states

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from pipeline.settings import Settings, _typed, known_keys
+from pipeline.key_types import known_keys
+from pipeline.settings import Settings, _typed
 
 
 def settings_of(values: dict[str, Any], own: type, hf: tuple[str, ...] = ()) -> Settings:

@@ -11,11 +11,12 @@ from data_prep.sources.registry import BUILDERS, known_options
 from grading import own_grader
 from grading.own_grader import KEY
 from pipeline.errors import UserError
+from pipeline.key_types import known_keys
 from pipeline.own_code import check_own
 from pipeline.prompts import ANSWER_FORMS, PROMPTS, form_of
 from pipeline.renamed import hint
 from pipeline.rows import list_files
-from pipeline.settings import Settings, convert, known_keys, setting
+from pipeline.settings import Settings, convert, setting
 from pipeline.values import Count, Natural
 
 TRAINING = ("sft", "grpo", "distill")

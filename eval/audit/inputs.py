@@ -27,10 +27,11 @@ from pipeline.checkpoints import (
 from pipeline.console import quiet
 from pipeline.errors import UserError
 from pipeline.generation import read_repaired
+from pipeline.key_types import UNSET
 from pipeline.keys import flags as key_flags
 from pipeline.rows import read_rows
-from pipeline.settings import UNSET, parse
 from pipeline.settings import Settings as StageSettings
+from pipeline.settings import parse
 
 NO_LIMIT = 1 << 30  # tokens
 

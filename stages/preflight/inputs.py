@@ -11,18 +11,10 @@ from pipeline import manifest, named_models
 from pipeline.checkpoints import base_and_adapter, check_checkpoint, is_hub_id, read_json
 from pipeline.errors import UserError
 from pipeline.folders import check_output
+from pipeline.key_types import UNSET, own_keys
 from pipeline.keys import flags as key_flags
 from pipeline.keys import split as split_keys
-from pipeline.settings import (
-    UNSET,
-    Settings,
-    build,
-    own_keys,
-    read_settings,
-    read_yaml,
-    run_check,
-    setting,
-)
+from pipeline.settings import Settings, build, read_settings, read_yaml, run_check, setting
 from pipeline.stages import STAGES, config_name, load_keys
 from pipeline.values import Count, Positive, redact
 from stages import host

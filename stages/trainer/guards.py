@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field
 
+from pipeline.key_types import own_keys, validated
 from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
-from pipeline.settings import own_keys, setting, validated
+from pipeline.settings import setting
 from pipeline.values import Count, Natural, NotNegative, Share
 
 if TYPE_CHECKING:

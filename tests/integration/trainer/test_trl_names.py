@@ -22,7 +22,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import RepeatSampler
 
 from pipeline.errors import UserError
-from pipeline.settings import HF_SOURCES, UNSET, hf_keys
+from pipeline.key_types import HF_SOURCES, UNSET, hf_keys
 from stages.arguments import GRPO, GrpoArguments
 from stages.rules import CLIP, check_grpo_keys
 from stages.trainer.rollouts import advantages, sum_rewards

@@ -14,7 +14,8 @@ from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 from grading import extract
 from pipeline import lock, manifest, prompts, rows
 from pipeline.errors import UserError
-from pipeline.settings import convert, own_keys
+from pipeline.key_types import own_keys
+from pipeline.settings import convert
 from tests.unit.stages.helpers import write_model
 
 ROW = json.dumps(

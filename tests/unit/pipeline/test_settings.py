@@ -11,7 +11,8 @@ import pytest
 
 from pipeline import settings as config
 from pipeline.errors import UserError, run_cli
-from pipeline.settings import Key, parse
+from pipeline.key_types import Key
+from pipeline.settings import parse
 from pipeline.values import Share
 
 
@@ -130,7 +131,7 @@ def test_a_word_of_the_command_line_is_yaml(words, value):
     found = config.value_of(words, None)
     assert found == value and type(found) is type(value)
     if words and words != ["null"] and isinstance(value, int | float):  # a folder's name
-        assert config.value_of(words, Key(str, kinds=frozenset(["str"]))) == words[0]
+        assert config.value_of(words, Key(str)) == words[0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from data_prep.build.recipe import Source
 from pipeline import manifest
 from pipeline import settings as config
 from pipeline.errors import UserError
-from pipeline.settings import known_keys, read_settings
+from pipeline.key_types import known_keys
+from pipeline.settings import read_settings
 from pipeline.values import RANGES, fault, redact
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 

@@ -8,8 +8,9 @@ from data_prep.sampling import ProblemSetArguments
 from data_prep.sampling.problems import SampledSet, load_pass_counts, load_problems
 from data_prep.sampling.store import Completion, SampleStore
 from pipeline.errors import UserError
+from pipeline.key_types import own_keys
 from pipeline.prompts import build_prompt
-from pipeline.settings import convert, own_keys
+from pipeline.settings import convert
 from stages.difficulty import write_rates
 from tests.files import read_rows, write_rows
 

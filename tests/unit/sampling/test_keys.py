@@ -8,7 +8,8 @@ from data_prep.sampling import ProblemSetArguments
 from data_prep.sampling.keys import READ_BY, check_sampling
 from eval.harness.settings import EvalArguments
 from pipeline.errors import UserError
-from pipeline.settings import known_keys, read_settings, run_check
+from pipeline.key_types import known_keys
+from pipeline.settings import read_settings, run_check
 from stages.distill import DistillArguments, check_keys
 
 CONFIGS = Path(__file__).parents[3] / "configs"

@@ -10,7 +10,8 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from pipeline.settings import own_keys, parse, read_settings, run_check, shown_type
+from pipeline.key_types import own_keys, shown_type
+from pipeline.settings import parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, SftArguments
 from stages.host import check_grpo, check_sft
 from stages.resuming import why_not_resumed, why_restarted

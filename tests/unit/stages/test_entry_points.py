@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.schema import COLUMNS
-from pipeline.settings import own_keys
+from pipeline.key_types import own_keys
 from pipeline.stages import STAGES, config_name
 from stages.arguments import GrpoArguments, SftArguments
 
