@@ -198,6 +198,8 @@ def trl_value(cls: type, name: str, value: Any) -> Any:
     is_mapping = any((typing.get_origin(one) or one) is dict for one in members)
     if name in _ALSO_FILES and str(value).endswith(".json"):
         return value
+    if isinstance(value, dict) and not is_mapping:
+        raise ValueError(f"{name}: must be one value (got {value!r:.80})")
     if is_enum or is_mapping:
         hint = typing.Union[tuple(one for one in members if one is not str)]  # noqa: UP007
     found = validated(hint, name, value)

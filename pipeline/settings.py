@@ -154,20 +154,20 @@ class Settings(dict[str, Any]):
         Raises:
             UserError: a line for each value of another type, with its file.
         """
-        trl, faults, typed = importlib.import_module("trl"), [], {}
+        trl, faults, changes = importlib.import_module("trl"), [], {}
         for name, value in self.items():
             owner = self._known[name].owner if name in self._known else ""
             if owner and value is not None:
                 try:
-                    typed[name] = trl_value(getattr(trl, owner), name, value)
-                    found = fault(name, typed[name])
+                    changes[name] = trl_value(getattr(trl, owner), name, value)
+                    found = fault(name, changes[name])
                 except ValueError as error:
                     found = str(error)
                 faults += [f"{self.place_of(name)}: {found}"] if found else []
         if faults:
             raise UserError(*faults)
         parts = (self._file, self._overrides)
-        return self._copy(*({k: typed.get(k, v) for k, v in part.items()} for part in parts))
+        return self._copy(*({k: changes.get(k, v) for k, v in part.items()} for part in parts))
 
     def place_of(self, key: str) -> str:
         """Where the value of a key comes from, for a message."""
@@ -184,9 +184,13 @@ class Settings(dict[str, Any]):
         return bool(self._overrides) and key not in self._overrides
 
 
-def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict[str, Any]:
-    """The values as their keys' types; raises `UserError` with a line for each that is wrong."""
-    typed, faults = {}, []
+def typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict[str, Any]:
+    """The values as their keys' types; UNSET is the default.
+
+    Raises:
+        UserError: with a line for each key that is not known, and each value that is wrong.
+    """
+    found, faults = {}, []
     for name, value in values.items():
         if name not in known:
             remedy = hint(str(name), known, "see --help for the known keys")
@@ -196,21 +200,21 @@ def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict
         if value is None:
             # None only where it says something else than the default, as `max_length: null` does.
             is_value = "None" in key.kinds and key.default not in (None, UNSET)
-            typed[name] = None if is_value else UNSET
+            found[name] = None if is_value else UNSET
             continue
         try:
-            typed[name] = plain(name, convert(name, value, key, where), where)
+            found[name] = plain(name, convert(name, value, key, where), where)
         except UserError as error:
             faults += error.lines
     if faults:
         raise UserError(*faults)
-    return typed
+    return found
 
 
-def _check_consent(values: Mapping[str, Any], typed: Mapping[str, Any], path: str) -> None:
+def _check_consent(values: Mapping[str, Any], given: Mapping[str, Any], path: str) -> None:
     """Refuse what a YAML may not decide; what is typed on the command line counts in its place."""
     for name, value in values.items():
-        if name not in typed:
+        if name not in given:
             consent.check_value(name, value, path)
             consent.check_address(name, value, path)
 
@@ -341,13 +345,13 @@ def read_settings(
     if found := fault("env", env, takes_secret_urls=True):
         raise UserError(f"{path}: env: {found}")
     consent.check_env(env, path or COMMAND_LINE)
-    file = _typed(config, known, path or COMMAND_LINE)
+    file = typed(config, known, path or COMMAND_LINE)
     given = {name: value_of(words, known.get(name)) for name, words in shell.items()}
-    overrides = typed = _typed(given, known, COMMAND_LINE)
-    _check_consent(file, typed, path)
+    overrides = typed(given, known, COMMAND_LINE)
+    _check_consent(file, given, path)
     if overlay:
-        changes = _typed(_scaled(read_yaml(overlay, run_dir), file, known), known, overlay)
-        _check_consent(changes, typed, overlay)
+        changes = typed(_scaled(read_yaml(overlay, run_dir), file, known), known, overlay)
+        _check_consent(changes, given, overlay)
         overrides = changes | overrides
     settings = Settings(file, overrides, known, path or COMMAND_LINE, env, shell, overlay or "")
     for name, key in known.items():

@@ -43,11 +43,10 @@ from grading.grade import Grade
 from grading.own_grader import COLUMN, judge
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
-from pipeline.key_types import known_keys
+from pipeline.key_types import UNSET, known_keys
 from pipeline.launched import in_launch
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
-from pipeline.renamed import hint
-from pipeline.settings import Settings, build, convert, parse, setting
+from pipeline.settings import Settings, build, parse, setting, typed
 from pipeline.values import Count, Positive
 
 RESULT = "traces.jsonl"
@@ -113,14 +112,8 @@ class DistillArguments(ProblemSetArguments):
                 raise UserError(f"teachers: two are named {name}; give each a name of its own")
             where = f"teachers: {name}"
             changes = {key: value for key, value in entry.items() if key != "name"}
-            for key in changes:
-                if key not in known:
-                    remedy = hint(str(key), known, f"a teacher takes {', '.join(known)}")
-                    raise UserError(f"{where}: unknown key {key!r}; {remedy}")
-            values = {  # as in a YAML, null gives a key its default again
-                k: known[k].default if v is None else convert(k, v, known[k], where)
-                for k, v in changes.items()
-            }
+            values = typed(changes, known, where)
+            values = {k: known[k].default if v is UNSET else v for k, v in values.items()}
             try:
                 found[name] = replace(self, **values, teachers=[])
             except UserError as error:

@@ -3,11 +3,11 @@
 from typing import Any
 
 from pipeline.key_types import known_keys
-from pipeline.settings import Settings, _typed
+from pipeline.settings import Settings, typed
 
 
 def settings_of(values: dict[str, Any], own: type, hf: tuple[str, ...] = ()) -> Settings:
     """The settings that a mapping gives; unknown keys are kept as they are."""
     known = known_keys(own, hf)
-    typed = _typed({k: v for k, v in values.items() if k in known}, known, "recipe")
-    return Settings(values | typed, {}, known, "recipe")
+    found = typed({k: v for k, v in values.items() if k in known}, known, "recipe")
+    return Settings(values | found, {}, known, "recipe")

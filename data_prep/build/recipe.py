@@ -11,12 +11,11 @@ from data_prep.sources.registry import BUILDERS, known_options
 from grading import own_grader
 from grading.own_grader import KEY
 from pipeline.errors import UserError
-from pipeline.key_types import known_keys
+from pipeline.key_types import UNSET, known_keys
 from pipeline.own_code import check_own
 from pipeline.prompts import ANSWER_FORMS, PROMPTS, form_of
-from pipeline.renamed import hint
 from pipeline.rows import list_files
-from pipeline.settings import Settings, convert, setting
+from pipeline.settings import Settings, setting, typed
 from pipeline.values import Count, Natural
 
 TRAINING = ("sft", "grpo", "distill")
@@ -128,13 +127,10 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
     else:
         options = known_options(name)
         unused = {"options", *OPTIONS} - options.keys()
+    given = {k: v for k, v in typed(entry, known, where).items() if v not in (None, UNSET)}
     for each in entry:
-        if each not in known:
-            remedy = hint(str(each), known, f"known are {', '.join(known)}")
-            raise UserError(f"{where}: unknown key {each!r}; {remedy}")
         if each in unused:
             raise UserError(f"{where}: {each}: has no effect on this source; remove it")
-    given = {k: convert(k, v, known[k], where) for k, v in entry.items() if v is not None}
     source = Source(**given)
     for each, is_needed in options.items():
         if is_needed and each not in given:
