@@ -39,20 +39,12 @@ class ModelArguments:
     train_file: str = field(metadata={"help": "SFT rows whose words the tokenizer learns"})
     hidden_size: Count = setting(64, "width")
     num_layers: Count = setting(3, "decoder layers")
-    num_heads: Count = field(
-        default=4, metadata={"help": "attention heads; must divide hidden_size"}
-    )
+    num_heads: Count = setting(4, "attention heads; must divide hidden_size")
     num_kv_heads: Count = setting(4, "key/value heads")
     intermediate_size: Count = setting(192, "MLP width")
-    initializer_range: Positive = field(
-        default=0.1, metadata={"help": "std of the initial weights"}
-    )
-    rope_theta: Positive = field(
-        default=10_000.0, metadata={"help": "base of the rotary frequencies"}
-    )
-    max_position_embeddings: Count = field(
-        default=512, metadata={"help": "longest sequence, tokens"}
-    )
+    initializer_range: Positive = setting(0.1, "std of the initial weights")
+    rope_theta: Positive = setting(10_000.0, "base of the rotary frequencies")
+    max_position_embeddings: Count = setting(512, "longest sequence, tokens")
     seed: int = setting(0, "seed of the weights")
 
     def __post_init__(self) -> None:
