@@ -22,7 +22,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import StrictInt, StrictStr
 
 from pipeline import consent, named_models, strict_yaml
 from pipeline.console import is_main_process
@@ -333,15 +333,12 @@ def read_settings(
         changes = started_from(model, config, run_dir)
         config |= {key: changes[key] for key in MODEL_KEYS & known.keys()}
     env = config.pop("env", None) or {}
-    try:  # a bare `off` would be set as False, 1.10 as 1.1
-        TypeAdapter(dict[str, str | int]).validate_python(env, strict=True)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        names = "".join(f"{name}: " for name in wrong["loc"][:1])
-        fault_of_it = (
-            "is not a text; quote it" if names else "is not a mapping; write {NAME: value}"
-        )
-        raise UserError(f"{path}: env: {names}{wrong['input']!r} {fault_of_it}") from error
+    try:
+        for name, value in validated(dict[str, Any], "env", env).items():
+            # A bare `off` would be set as False, 1.10 as 1.1.
+            validated(StrictStr | StrictInt, f"env: {name}", value)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
     if found := fault("env", env, takes_secret_urls=True):
         raise UserError(f"{path}: env: {found}")
     consent.check_env(env, path or COMMAND_LINE)

@@ -142,7 +142,7 @@ def test_a_word_of_the_command_line_is_yaml(words, value):
         ("seed: 1\n", [], r"stage\.yaml: missing key 'output_dir'"),
         ("output_dir: a\nseed: one\n", [], r"stage\.yaml: seed: .*'one'"),
         ("output_dir: a\nrate: 2\n", [], r"stage\.yaml: rate: 2"),
-        ("output_dir: a\nenv: 5\n", [], "env: 5 is not a mapping"),
+        ("output_dir: a\nenv: 5\n", [], "env: must be a valid dictionary"),
         ("output_dir: [\n", [], r"stage\.yaml:2: not valid YAML"),
         ("- a\n", [], "must be a mapping"),
         ("", ["--config", "none.yaml"], r"none\.yaml: no such config file"),

@@ -106,7 +106,7 @@ def test_a_number_in_exponent_form_has_one_hash_and_one_type(tmp_path):
 def test_a_variable_of_the_environment_is_set_as_it_is_written(written, tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text(f"env: {{WANDB_MODE: {written}}}\n")
-    with pytest.raises(UserError, match=r"WANDB_MODE: .* quote it"):
+    with pytest.raises(UserError, match="env: WANDB_MODE: must be a valid string"):
         read_settings(Empty, (), ["--config", str(path)])
     path.write_text("env: {WANDB_MODE: 'off', OMP_NUM_THREADS: 1}\n")
     found = read_settings(Empty, (), ["--config", str(path)]).env
