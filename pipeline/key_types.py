@@ -155,7 +155,8 @@ def validated(annotation: Any, name: str, value: Any) -> Any:
         raise ValueError(_refusal(name, value, error)) from error
     if isinstance(value, bool) and type(found) in (int, float):  # to pydantic true is 1
         raise ValueError(f"{name}: must be a number (got {value!r})")
-    return found
+    # A whole number stays one where it is a float, as manifests and logs of earlier runs have it.
+    return value if type(value) is int and type(found) is float else found
 
 
 def _refusal(name: str, value: Any, error: ValidationError) -> str:

@@ -144,7 +144,9 @@ class Settings(dict[str, Any]):
         return self._copy(self._file, self._overrides | changes)
 
     def _copy(self, file: dict[str, Any], overrides: dict[str, Any]) -> "Settings":
-        return Settings(file, overrides, self._known, self.path, self.env, self.typed, self.overlay)
+        copy = Settings(file, overrides, self._known, self.path, self.env, self.typed, self.overlay)
+        copy.left_out = self.left_out
+        return copy
 
     def as_trl_types(self) -> "Settings":
         """The same with the values of TRL's keys as TRL's type hints have them.
@@ -368,18 +370,15 @@ def with_types_if_needed(settings: Settings, use: Callable[[Settings], Any]) -> 
 
 
 def run_check(settings: Settings, check: Callable[[Settings], Settings | None]) -> Settings:
-    """Check settings; a check may return settings with other values.
-
-    What it has left out is printed once all is well: a refusal is one line.
-    """
-    settings = with_types_if_needed(settings, lambda given: check(given) or given)
-    if is_main_process():
-        sys.stderr.write("".join(f"{line}\n" for line in settings.left_out))
-    return settings
+    """Check settings; a check may return settings with other values."""
+    return with_types_if_needed(settings, lambda given: check(given) or given)
 
 
 def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
-    """An instance of `own`, then one of each `hf` class; their refusals become a `UserError`."""
+    """An instance of `own`, then one of each `hf` class; their refusals become a `UserError`.
+
+    What a check has left out is printed once all values are well: a refusal is one line.
+    """
 
     def make(cls: type) -> Any:
         known = [f.name for f in dataclasses.fields(cls)]
@@ -389,9 +388,11 @@ def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
         made = [make(own)]
     except ValueError as error:
         raise UserError(f"{settings.path}: {error}") from error
+    settings = settings.as_trl_types() if hf else settings
+    if is_main_process():
+        sys.stderr.write("".join(f"{line}\n" for line in settings.left_out))
     if not hf:
         return tuple(made)
-    settings = settings.as_trl_types()
     classes = [getattr(importlib.import_module("trl"), name) for name in hf]
     try:
         return (*made, *map(make, classes))

@@ -209,10 +209,10 @@ def check_line(
         started_from.append(model)
     if stage in ("difficulty", "eval") and not is_made and started_from:
         refuse_too_long(args, stage, settings, started_from[0])
-    if check and (args.launch_is_known or not hf):
-        with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
+    with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
+        if check and (args.launch_is_known or not hf):
             settings = run_check(settings, check)
-    (made,) = build(settings, own)
+        (made,) = build(settings, own)
     if hf and not is_made:
         check_packages(settings)
     if stage == "distill" and not Path(made.output_dir, manifest.NAME).exists():

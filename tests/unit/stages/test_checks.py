@@ -11,7 +11,7 @@ import pytest
 from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.key_types import own_keys, shown_type
-from pipeline.settings import parse, read_settings, run_check
+from pipeline.settings import build, parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, SftArguments
 from stages.host import check_grpo, check_sft
 from stages.resuming import why_not_resumed, why_restarted
@@ -123,6 +123,7 @@ def test_an_override_drops_the_yamls_keys_that_it_makes_pointless(flags, dropped
     settings = read_settings(GrpoArguments, GRPO, argv, DEFAULTS)
     kept = run_check(settings, check_grpo_keys)
     assert settings.keys() - kept.keys() == dropped
+    build(kept, GrpoArguments)
     assert len(capsys.readouterr().err.splitlines()) == len(dropped)
 
 
