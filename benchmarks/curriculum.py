@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -79,7 +79,7 @@ class BenchArguments:
     recipe_run: str = field(metadata={"help": "run folder with the recipe's data and sft"})
     out: str = field(metadata={"help": "the page to write, with a picture (.png)"})
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
-    modes: list[str] = field(default_factory=lambda: list(MODES))
+    modes: list[Literal[*MODES]] = field(default_factory=lambda: list(MODES))
     token_budget: int = field(default=150_000, metadata={"help": "generated tokens of every run"})
     num_tests: int = field(default=10, metadata={"help": "tests on the way, evenly in tokens"})
     num_generations: int = field(default=8, metadata={"help": "G, rollouts of a problem"})
@@ -93,9 +93,6 @@ class BenchArguments:
     )
 
     def __post_init__(self) -> None:
-        for mode in self.modes:
-            if mode not in MODES:
-                raise ValueError(f"modes: must be some of {', '.join(MODES)} (got {mode!r})")
         if "stock" not in self.modes:
             self.modes = ["stock", *self.modes]
 

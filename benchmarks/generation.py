@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.table import Interval, about, publish, ratio_interval, show_interval, tell, wrap
 from data_prep.schema import read_problems
@@ -23,9 +23,9 @@ from pipeline.errors import UserError, run_cli
 from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import render_prompt
 from pipeline.settings import parse, setting
+from pipeline.values import Count
 
 NAMES = ("transformers", "ours")
-DTYPES = ("float32", "bfloat16")
 
 
 @dataclass
@@ -35,20 +35,13 @@ class BenchArguments:
     model: str = field(metadata={"help": "a model's folder"})
     problems: str = field(metadata={"help": "JSON lines with the columns of grpo_train.jsonl"})
     out: str = setting("runs/results/generation.md", "the page to write")
-    num_prompts: int = setting(16, "prompts of a batch")
-    num_rollouts: int = setting(8, "completions of each")
-    max_new_tokens: int = setting(48, "longest completion, tokens")
+    num_prompts: Count = setting(16, "prompts of a batch")
+    num_rollouts: Count = setting(8, "completions of each")
+    max_new_tokens: Count = setting(48, "longest completion, tokens")
     end_bias: float = setting(0.0, "added to the logit of the end token")
-    num_turns: int = setting(5, "turns, in each of which both generate")
-    num_threads: int = setting(2, "threads of torch")
-    dtype: str = setting("float32", "of the weights: float32, bfloat16")
-
-    def __post_init__(self) -> None:
-        for name in ("num_prompts", "num_rollouts", "max_new_tokens", "num_turns", "num_threads"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}: must be at least 1 (got {getattr(self, name)})")
-        if self.dtype not in DTYPES:
-            raise UserError(f"dtype: must be one of {', '.join(DTYPES)} (got {self.dtype!r})")
+    num_turns: Count = setting(5, "turns, in each of which both generate")
+    num_threads: Count = setting(2, "threads of torch")
+    dtype: Literal["float32", "bfloat16"] = setting("float32", "of the weights: float32, bfloat16")
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from benchmarks.grader_cases import NUM_HOSTILE, Case, make_round
 from benchmarks.table import Interval, about, publish, sum_ratio_interval
 from grading.grade import grade_all
 from pipeline.errors import run_cli
 from pipeline.settings import parse
+from pipeline.values import Count
 
 Outcome = tuple[float, bool | None]  # seconds; None: the grader raised or was killed
 GUARD_SECONDS = 20.0  # TRL's own alarms end a call after 15 s
@@ -62,12 +65,8 @@ class BenchArguments:
     """Keys of the command line, or of a YAML file."""
 
     out: str = field(metadata={"help": "the page to write"})
-    rounds: int = field(default=5, metadata={"help": "2 or more"})
-    rows: int = field(default=240, metadata={"help": "of a set and round; 4 times the integers"})
-
-    def __post_init__(self) -> None:
-        if self.rounds < 2 or self.rows < 1:
-            raise ValueError(f"rounds, rows: at least 2 and 1 (got {self.rounds}, {self.rows})")
+    rounds: Annotated[int, Field(ge=2)] = field(default=5, metadata={"help": "2 or more"})
+    rows: Count = field(default=240, metadata={"help": "of a set and round; 4 times the integers"})
 
 
 @dataclass(frozen=True, slots=True)

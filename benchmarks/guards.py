@@ -9,7 +9,7 @@ was in the end, and how near it came to each guard's limit.
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.table import about, markdown, publish, run_once, tell
 from pipeline import json_files, manifest, strict_yaml
@@ -73,13 +73,10 @@ class BenchArguments:
     grpo_config: str = field(metadata={"help": "grpo.yaml of the recipe"})
     recipe_run: str = field(metadata={"help": "run folder with the recipe's sft and difficulty"})
     out: str = field(metadata={"help": "the page to write"})
-    runs: list[str] = field(default_factory=lambda: list(RUNS), metadata={"help": "their names"})
+    runs: list[Literal[*RUNS]] = field(
+        default_factory=lambda: list(RUNS), metadata={"help": "their names"}
+    )
     max_steps: int = field(default=80, metadata={"help": "steps of the longest runs"})
-
-    def __post_init__(self) -> None:
-        for name in self.runs:
-            if name not in RUNS:
-                raise ValueError(f"runs: must be some of {', '.join(RUNS)} (got {name!r})")
 
 
 def run_one(args: BenchArguments, name: str) -> dict[str, Any]:

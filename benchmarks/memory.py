@@ -24,7 +24,8 @@ from trl import GRPOConfig, SFTConfig, SFTTrainer
 from benchmarks.table import about, publish, tell
 from pipeline.console import quiet
 from pipeline.errors import run_cli
-from pipeline.settings import Settings, known_keys, parse
+from pipeline.key_types import known_keys
+from pipeline.settings import Settings, parse
 from stages.preflight.capacity import build_step
 from stages.preflight.inputs import KEYS_OF, load_shape
 from stages.preflight.memory import Plan, plan_step

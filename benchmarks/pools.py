@@ -27,7 +27,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -248,17 +248,13 @@ def measure(folder: Path) -> dict[str, float]:
 class PoolArguments:
     """Keys of the command line."""
 
-    pool: str = field(metadata={"help": ", ".join(POOLS)})
+    pool: Literal[*POOLS] = field(metadata={"help": ", ".join(POOLS)})
     out: str = field(default="runs/pools", metadata={"help": "folder of the pools"})
     start: str = field(default="", metadata={"help": "pool whose starting model is used too"})
     size: int = field(default=SIZES["grpo"], metadata={"help": "problems of the pool"})
     sft_batch: int = field(default=16, metadata={"help": "rows of an SFT step"})
     sft_epochs: int = field(default=2, metadata={"help": "epochs of SFT"})
     seed: int = field(default=0, metadata={"help": "of the starting model and its SFT"})
-
-    def __post_init__(self) -> None:
-        if self.pool not in POOLS:
-            raise ValueError(f"pool: must be one of {', '.join(POOLS)} (got {self.pool!r})")
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse, read_yaml, setting
 from pipeline.side_by_side import Runner
+from pipeline.values import Count
 from stages import sweep
 
 UNLIKE = Path(__file__).with_name("study_unlike.jsonl")
@@ -64,15 +65,12 @@ class StudyArguments:
     records: str | None = setting(None, "folder of the records; by default among the runs")
     own_starts: bool = setting(False, "true: each seed trains an SFT model of its own")
     unlike: bool = setting(True, "whether all answer `study_unlike.jsonl`, too")
-    num_samples: int = setting(8, "completions a problem: n of best-of-n and of the majority")
+    num_samples: Count = setting(8, "completions a problem: n of best-of-n and of the majority")
     max_steps: int | None = setting(None, "of every training; by default the recipe's")
-    limit: int | None = setting(None, "problems of each task, for a try")
-    jobs: int = setting(2, "runs at a time")
+    limit: Count | None = setting(None, "problems of each task, for a try")
+    jobs: Count = setting(2, "runs at a time")
 
     def __post_init__(self) -> None:
-        for key in ("num_samples", "jobs"):
-            if getattr(self, key) < 1:
-                raise UserError(f"{key}: {getattr(self, key)} is below 1; give at least 1")
         if len({*self.seeds}) < len(self.seeds):
             raise UserError(f"seeds: {self.seeds} name one twice; name each once")
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.table import about, publish, ratio_interval, show_interval, wrap
 from pipeline.console import quiet
@@ -26,7 +26,6 @@ PARTS = {
     "update": "GRPO, the update on given rollouts",
     "uniform": "GRPO, the same where 63 % of the groups have zero variance",
 }
-DTYPES = ("float32", "bfloat16")
 HOW = """`make bench` (`SHAPE=…`) measured the shape {shape} on {device}, in {precision}. Weights
 and tokens are random. Lengths are real: GSM8K's for GRPO, and for SFT those of GSM8K and
 NuminaMath-CoT as the 7B recipe mixes them. "Stock" is TRL's own trainer."""
@@ -43,10 +42,12 @@ class BenchArguments:
 
     out: str = field(metadata={"help": "the page to write"})
     shape: str = field(default="tiny", metadata={"help": "tiny, 0.5B, 1.5B, 7B, or a checkpoint"})
-    parts: list[str] = field(
+    parts: list[Literal[*PARTS]] = field(
         default_factory=lambda: list(PARTS), metadata={"help": f"any of {', '.join(PARTS)}"}
     )
-    dtype: str = field(default="float32", metadata={"help": "of the weights: float32, bfloat16"})
+    dtype: Literal["float32", "bfloat16"] = field(
+        default="float32", metadata={"help": "of the weights"}
+    )
     bf16: bool = field(default=False, metadata={"help": "bfloat16 autocast, as the recipes' key"})
     gradient_checkpointing: bool = field(default=True, metadata={"help": "as the recipes' key"})
     num_turns: int = field(default=10, metadata={"help": "turns of each trainer"})
@@ -65,11 +66,6 @@ class BenchArguments:
 
     def __post_init__(self) -> None:
         load_shape(self.shape)
-        for name in self.parts:
-            if name not in PARTS:
-                raise ValueError(f"parts: must be of {', '.join(PARTS)} (got {name!r})")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype: must be one of {', '.join(DTYPES)} (got {self.dtype!r})")
 
     @property
     def precision(self) -> str:

@@ -31,6 +31,7 @@ from pipeline.errors import UserError, run_cli
 from pipeline.lock import claim
 from pipeline.settings import parse, setting
 from pipeline.side_by_side import Runner
+from pipeline.values import Count
 
 # Arm -> what it changes in the recipe.
 ARMS: dict[str, dict[str, Any]] = {
@@ -92,26 +93,21 @@ class TimeArguments:
         default_factory=lambda: [1e-5, 2e-5, 4e-5],
         metadata={"help": "to choose from; one beyond is tried while the best is at an edge"},
     )
-    stock_steps: int = setting(10, "optimizer steps of stock")
-    our_steps: int = setting(40, "optimizer steps of the other arms, for about as many seconds")
-    part_steps: int = setting(3, "optimizer steps of each part")
+    stock_steps: Count = setting(10, "optimizer steps of stock")
+    our_steps: Count = setting(40, "optimizer steps of the other arms, for about as many seconds")
+    part_steps: Count = setting(3, "optimizer steps of each part")
     stock_tests: list[int] = field(
         default_factory=lambda: [5], metadata={"help": "steps after which stock is tested"}
     )
     our_tests: list[int] = field(
         default_factory=lambda: [5, 10, 15, 25], metadata={"help": "the same of the other arms"}
     )
-    test_samples: int = setting(2, "completions a problem, of a test on the way")
-    last_samples: int = setting(4, "completions a problem, of the tests at start and end")
-    limit: int | None = setting(None, "test on the first N problems only, for a try")
-    jobs: int = setting(2, "runs at a time, each with one core")
+    test_samples: Count = setting(2, "completions a problem, of a test on the way")
+    last_samples: Count = setting(4, "completions a problem, of the tests at start and end")
+    limit: Count | None = setting(None, "test on the first N problems only, for a try")
+    jobs: Count = setting(2, "runs at a time, each with one core")
 
     def __post_init__(self) -> None:
-        for key in ("stock_steps", "our_steps", "part_steps", "test_samples", "last_samples"):
-            if getattr(self, key) < 1:
-                raise UserError(f"{key}: {getattr(self, key)} is below 1; give at least 1")
-        if self.jobs < 1:
-            raise UserError(f"jobs: {self.jobs} is below 1; give at least 1")
         for key in ("seeds", "tuning_seeds", "learning_rates"):
             values = getattr(self, key)
             if not values or len({*values}) < len(values):

@@ -29,9 +29,10 @@ from grading.own_grader import COLUMN
 from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.errors import run_cli
+from pipeline.key_types import UNSET
 from pipeline.models import generation
 from pipeline.prompts import prefills_think, render_prompt
-from pipeline.settings import UNSET, parse, setting
+from pipeline.settings import parse, setting
 from stages import grpo as grpo_stage
 from stages import rewards, training
 from stages.arguments import GrpoArguments

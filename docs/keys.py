@@ -6,7 +6,7 @@ The dataclasses that read the YAML files have the keys, their defaults and their
 from pathlib import Path
 
 from data_prep.sampling import SamplingArguments
-from pipeline.settings import UNSET, Key, own_keys
+from pipeline.key_types import UNSET, Key, own_keys
 from pipeline.stages import STAGES, Stage, config_name, load
 from stages.arguments import DEFAULTS
 
@@ -67,12 +67,17 @@ def table(keys: dict[str, Key]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def is_other(key: Key, shared: Key | None) -> bool:
+    """Whether a key has another default or meaning than that of all sampling stages."""
+    return shared is None or (key.default, key.meaning) != (shared.default, shared.meaning)
+
+
 def section(name: str, stage: Stage) -> str:
     """The section on the YAML of one stage."""
     own, sampling = load(stage.arguments), own_keys(SamplingArguments)
     keys = own_keys(own)
     if issubclass(own, SamplingArguments):
-        keys = {key: value for key, value in keys.items() if value != sampling.get(key)}
+        keys = {name: key for name, key in keys.items() if is_other(key, sampling.get(name))}
     guards = {key: value for key, value in keys.items() if key.startswith("guard_")}
     text = f"\n## {config_name(name)}.yaml\n\nThe stage `{name}`: {stage.meaning}.\n"
     if stage.hf:

@@ -23,7 +23,6 @@ from pipeline.errors import UserError
 Shape = Any
 # What sweep and report read of a `trainer_state.json`; its numbers may be NaN.
 TRAINER_STATE: Shape = {"log_history": [{"step": int}]}
-MAX_DEPTH = 100  # lists and mappings within each other; comparing and writing deeper ones fails
 _LARGEST = 2**63  # of whole numbers; arrays hold no larger ones
 _WORDS: dict[Any, str] = {
     str: "a text",
@@ -64,11 +63,8 @@ def parse(text: str | bytes, shape: Shape, is_own: bool = True) -> Any:
         if isinstance(text, bytes):
             text = text.decode("utf-8-sig")  # as Windows' editors save it
         value = json.loads(text, object_pairs_hook=hook)
-        is_deep = is_own and _is_deeper(value, MAX_DEPTH)  # slow on a tokenizer of 10 MB
-    except RecursionError:
-        is_deep = True
-    if is_deep:
-        raise ValueError("nested too deeply")
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if found := mismatch(value, shape):
         raise ValueError(found)
     return value
@@ -134,12 +130,3 @@ def _wrong(place: str, wanted: str, value: Any) -> str:
     is_long = type(value) is int and abs(value) >= _LARGEST  # a longer one cannot even be shown
     shown = "a number of too many digits" if is_long else f"{value!r:.80}"
     return f"{place or 'the whole'}: must be {wanted}, found {shown}"
-
-
-def _is_deeper(value: Any, depth: int) -> bool:
-    """Whether lists and mappings are within each other more than `depth` times."""
-    if not isinstance(value, dict | list):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    nested = [item for item in inner if isinstance(item, dict | list)]
-    return depth == 0 or any(_is_deeper(item, depth - 1) for item in nested)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import UserError
+from pipeline.key_types import UNSET, Key, known_keys
 from pipeline.names import nearest
-from pipeline.settings import UNSET, Key, convert, known_keys
+from pipeline.settings import convert, value_of
 from pipeline.stages import STAGES, TRAINED, config_name, has_file, load_keys
 
 # RUN and RECIPE say them.
@@ -51,7 +52,8 @@ def split(entries: Sequence[str], recipe: str) -> dict[str, Values]:
             choices = " or ".join(f"{file}.{entry}" for file in having)
             raise UserError(f"keys: {entry}: {_files(having)} have {key}; write {choices}")
         for file in having:
-            found[file][key] = value.split(",") if known[file][key].item else [value]
+            is_several = "list" in known[file][key].kinds and not value.startswith("[")
+            found[file][key] = value.split(",") if is_several else [value]
     return dict(found)
 
 
@@ -70,11 +72,12 @@ def as_flags(values: Values) -> list[str]:
 
 def agree(entries: Sequence[str], recipe: str, file: str, config: Mapping[str, Any]) -> bool:
     """Whether the configuration of a finished stage has these keys; False also where in doubt."""
-    for key, value in split(entries, recipe).get(file, {}).items():
-        given = value if len(value) > 1 else value[0]
-        if given == "null":  # the default, whatever that is
+    for name, words in split(entries, recipe).get(file, {}).items():
+        key = _known(recipe)[file][name]
+        given = value_of(words, key)
+        if given is None:  # the default, whatever that is
             return False
-        if config.get(key, UNSET) != convert(key, given, _known(recipe)[file][key], "keys"):
+        if config.get(name, UNSET) != convert(name, given, key, "keys"):
             return False
     return True
 

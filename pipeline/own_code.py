@@ -12,7 +12,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 from pipeline import consent
 from pipeline.errors import UserError
@@ -23,6 +25,15 @@ from pipeline.settings import Settings
 def is_own(name: str) -> bool:
     """Whether a name is that of code: one of ours has neither a colon nor a dot."""
     return ":" in name or "." in name
+
+
+def _check_name(name: str) -> str:
+    if not is_own(name):
+        raise ValueError("be your own code, as module:name")
+    return name
+
+
+OwnCode = Annotated[str, AfterValidator(_check_name)]  # the type of a key's field
 
 
 def split_name(name: str) -> tuple[str, str]:

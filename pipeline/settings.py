@@ -1,34 +1,43 @@
-"""One flat YAML file per stage and its command line become typed values, once, without torch.
+"""One flat YAML file per stage and its command line become typed values.
 
-Keys and types come from our dataclass and from the *source text* of Hugging Face's, read by `ast`:
-importing TRL takes seconds, too long for a typo. The command line beats the overlay, the overlay
-the file, the file the default. Unknown keys fail; `null` gives a key its default again.
+Our own keys are checked at once, by pydantic and the types on their dataclass's fields, without
+torch. Of TRL's keys the names and defaults are read by `ast`, because importing TRL takes seconds.
+Their values are checked by TRL's own type hints in `build`. The command line beats the overlay, the
+overlay the file, the file the default. Unknown keys fail; `null` gives a key its default again.
 
 `{run}` in a value becomes the run folder, so that a recipe's stages find each other's output. It is
 `--run_dir`, by default `runs/<name of the YAML's folder>`. `--model` is a folder or hub id to start
 from, in place of the model that the recipe's files name.
 """
 
-import ast
-import contextlib
 import dataclasses
-import functools
-import importlib.util
-import json
+import importlib
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from pydantic import StrictInt, StrictStr
+
 from pipeline import consent, strict_yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.folders import check_output
+from pipeline.key_types import (
+    UNSET,
+    Key,
+    hints_of,
+    known_keys,
+    own_keys,
+    shown_type,
+    trl_value,
+    validated,
+)
 from pipeline.lock import claim
 from pipeline.memory import memory_fault
 from pipeline.models import smollm2
@@ -56,142 +65,7 @@ class RecipeArguments:
         self.run = self.run or f"runs/{Path(self.recipe).name}"
 
 
-UNSET: Any = object()
 COMMAND_LINE = "command line"
-
-
-@dataclass(frozen=True)
-class Key:
-    """The type of a key's value, and its default.
-
-    Args:
-        default: UNSET where the key is required, or its default cannot be read from the source.
-        is_own: of our dataclass, not Hugging Face's.
-        choices: all values, where the source lists them.
-    """
-
-    annotation: str
-    default: Any = UNSET
-    is_own: bool = False
-    meaning: str = ""
-    choices: tuple[str, ...] = ()
-
-    @functools.cached_property
-    def members(self) -> list[str]:
-        """The types of the union: `float | None` has `float` and `None`."""
-        return re.split(r" \| (?![^\[]*\])", self.annotation)  # not within brackets
-
-    @functools.cached_property
-    def item(self) -> str | None:
-        """The type of a list's items, "Any" for a bare `list`; None where no list is taken."""
-        for member in self.members:
-            if member.startswith("list"):
-                return member[len("list[") : -1] or "Any"
-        return None
-
-
-# Where the fields of each Hugging Face dataclass are written: (package, file, class), bases last.
-_TRAINING_ARGUMENTS = [
-    ("trl", "trainer/base_config.py", "_BaseConfig"),
-    ("transformers", "training_args.py", "TrainingArguments"),
-]
-HF_SOURCES = {
-    "SFTConfig": [("trl", "trainer/sft_config.py", "SFTConfig"), *_TRAINING_ARGUMENTS],
-    "GRPOConfig": [("trl", "trainer/grpo_config.py", "GRPOConfig"), *_TRAINING_ARGUMENTS],
-    "ModelConfig": [("trl", "trainer/model_config.py", "ModelConfig")],
-}
-
-
-def find_source(package: str, file: str) -> Path:
-    """A source file of an installed package, which is not imported."""
-    return Path(importlib.util.find_spec(package).origin).parent / file
-
-
-@functools.cache
-def source_classes(package: str, file: str) -> dict[str, ast.ClassDef]:
-    """The classes of an installed package's source file, by name."""
-    tree = ast.parse(find_source(package, file).read_text(encoding="utf-8"))
-    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-
-
-@functools.cache
-def enum_values(annotation: str) -> list[str]:
-    """The values of the transformers enum in an annotation such as `SchedulerType | str`, or []."""
-    for file in ("trainer_utils.py", "training_args.py"):
-        for name, node in source_classes("transformers", file).items():
-            is_enum = any(ast.unparse(base) == "ExplicitEnum" for base in node.bases)
-            if is_enum and name in Key(annotation).members:
-                return [ast.literal_eval(n.value) for n in node.body if isinstance(n, ast.Assign)]
-    return []
-
-
-def _default_of(value: ast.expr | None) -> Any:
-    """The default that a field's source has; UNSET where it is not a literal."""
-    if isinstance(value, ast.Call):  # field(default=..., metadata=...)
-        arguments = {keyword.arg: keyword.value for keyword in value.keywords}
-        if "default_factory" in arguments:
-            return []
-        value = arguments.get("default")
-    try:
-        return UNSET if value is None else ast.literal_eval(value)
-    except ValueError:
-        return UNSET
-
-
-def _metadata_of(value: ast.expr | None) -> dict[str, Any]:
-    """A field's metadata in its source, without what is not a literal."""
-    found: dict[str, Any] = {}
-    for keyword in getattr(value, "keywords", ()):
-        if keyword.arg == "metadata" and isinstance(keyword.value, ast.Dict):
-            for name, part in zip(keyword.value.keys, keyword.value.values, strict=True):
-                with contextlib.suppress(ValueError):
-                    found[ast.literal_eval(name)] = ast.literal_eval(part)
-    return found
-
-
-def _meaning_of(metadata: dict[str, Any]) -> str:
-    """The first sentence of a field's help."""
-    text = " ".join(metadata.get("help", "").split())
-    return re.split(r"(?<=\w\w[.])\s", text)[0]
-
-
-@functools.cache
-def hf_keys(class_name: str) -> dict[str, Key]:
-    """The keys of an installed Hugging Face dataclass, read from its source in milliseconds."""
-    keys: dict[str, Key] = {}
-    for package, file, name in HF_SOURCES[class_name]:
-        for node in source_classes(package, file)[name].body:
-            if isinstance(node, ast.AnnAssign) and not node.target.id.startswith("_"):
-                metadata = _metadata_of(node.value)
-                key = Key(
-                    ast.unparse(node.annotation),
-                    _default_of(node.value),
-                    meaning=_meaning_of(metadata),
-                    choices=tuple(metadata.get("choices", ())),
-                )
-                keys.setdefault(node.target.id, key)
-    return keys
-
-
-def own_keys(cls: type) -> dict[str, Key]:
-    """The keys of one of our dataclasses."""
-    keys = {}
-    for field in dataclasses.fields(cls):
-        kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
-        has_factory = field.default_factory is not dataclasses.MISSING
-        default = field.default_factory() if has_factory else field.default
-        if default is dataclasses.MISSING:
-            default = UNSET
-        keys[field.name] = Key(kind, default, True, field.metadata.get("help", ""))
-    return keys
-
-
-def known_keys(own: type, hf: tuple[str, ...] = ()) -> dict[str, Key]:
-    """All keys that a stage's YAML may have; ours win."""
-    keys: dict[str, Key] = {}
-    for class_name in hf:
-        keys |= hf_keys(class_name)
-    return keys | own_keys(own)
 
 
 def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
@@ -204,127 +78,25 @@ def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
     return config
 
 
-TAKE_JSON_FILES = ("accelerator_config", "deepspeed", "fsdp_config")
-SWITCHES = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-WANTED = {
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a text",
-    "dict": "a mapping {key: value}; on the command line write JSON",
-}
-
-
 def convert(name: str, value: Any, key: Key, where: str) -> Any:
-    """A value of YAML or command line (True for a bare `--key`) as the type that its key takes."""
-    typed = _typed_value(name, value, key, where)
+    """The value of a key of ours as its type has it; of TRL's as it is, checked for its range."""
+    if value is False:  # as YAML reads a bare `off` and `no`
+        if not key.owner and isinstance(key.default, str):
+            value = "off"
+        elif key.owner and name.endswith("_strategy"):
+            value = "no"
+    is_text = "dict" not in key.kinds and not isinstance(key.default, int | float)
+    if key.owner and isinstance(value, str) and not is_text:
+        value = strict_yaml.word(value)  # a switch, a number or a mapping in quotes
+    if not key.owner:
+        try:
+            value = validated(key.annotation, name, value)
+        except ValueError as error:
+            raise UserError(f"{where}: {error}") from error
     # What Hugging Face's classes are given is written by its loggers and into every checkpoint.
-    if found := fault(name, typed, takes_secret_urls=key.is_own and where != COMMAND_LINE):
+    if found := fault(name, value, takes_secret_urls=not key.owner and where != COMMAND_LINE):
         raise UserError(f"{where}: {found}")
-    return typed
-
-
-def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
-    members = key.members
-    choices = enum_values(key.annotation) or key.choices
-    if choices:
-        word = "no" if value is False else value  # YAML reads a bare `no` as false
-        if word not in choices:
-            raise _refusal(where, name, value, f"one of {', '.join(choices)}")
-        return word
-    if "Any" in members:
-        return value
-    takes_mapping = any(member.startswith("dict") for member in members)
-    if takes_mapping and not _stays_text(name, value, key):
-        mapping = _as_mapping(value)
-        if mapping is None:
-            raise _refusal(where, name, value, WANTED["dict"])
-        return mapping
-    if isinstance(value, dict):
-        raise _refusal(where, name, value, "one value")
-    # A text for a key that takes texts and lists is one text.
-    if key.item and (isinstance(value, list) or "str" not in members):
-        return _typed_list(name, value, key, where)
-    # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
-    if isinstance(value, bool) and "bool" not in members and "str" in members:
-        if where == COMMAND_LINE or (value and key.is_own):
-            raise _refusal(where, name, value, "a text; quote it")
-        return "off" if key.is_own else value
-    if "bool" in members and str(value).lower() in SWITCHES:
-        return SWITCHES[str(value).lower()]
-    number = _as_number(value, members)
-    if number is not None:
-        return number
-    if "str" not in members:
-        raise _refusal(where, name, value, _wanted(members))
-    if not isinstance(value, str):
-        raise _refusal(where, name, value, "a text; quote it")
     return value
-
-
-def _refusal(where: str, name: str, value: Any, wanted: str) -> UserError:
-    return UserError(f"{where}: {name}: {value!r} is not {wanted}")
-
-
-def _wanted(members: list[str]) -> str:
-    """What a key of these types takes, for a message."""
-    for member in members:
-        kind = member.partition("[")[0]
-        if kind in WANTED:
-            return WANTED[kind]
-    return "one value"
-
-
-def _stays_text(name: str, value: Any, key: Key) -> bool:
-    """Whether a key that takes a mapping gets this value as text: a word, or a JSON file's name."""
-    if not isinstance(value, str):
-        return False
-    if key.is_own:  # ours may take a word or a mapping
-        return "str" in key.members
-    return name in TAKE_JSON_FILES and value.endswith(".json")
-
-
-def _as_mapping(value: Any) -> dict[str, Any] | None:
-    """A mapping, also one that is written as JSON; None for others."""
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            value = json.loads(value)
-    return value if isinstance(value, dict) else None
-
-
-def _typed_list(name: str, value: Any, key: Key, where: str) -> list[Any]:
-    # The command line gives a list of one as its item.
-    if not isinstance(value, list) and (where == COMMAND_LINE or "None" in key.members):
-        value = [value]
-    if key.item == "str" and not _is_list_of_texts(value):
-        raise _refusal(where, name, value, "a list of texts; write [a, b]")
-    if not isinstance(value, list):
-        raise _refusal(where, name, value, "a list of mappings; write - {key: value}")
-    return [_typed_value(name, item, Key(key.item), where) for item in value]
-
-
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _as_number(value: Any, members: list[str]) -> int | float | None:
-    """A number, or a text that is one, as the type that the members ask for; None for others."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    if "int" not in members and "float" not in members:
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    if "float" in members:
-        return number if isinstance(value, str) else value
-    if not number.is_integer():
-        return None
-    try:
-        return int(str(value))  # the float has rounded one of more than 15 digits
-    except ValueError:  # 1e3
-        return int(number)
 
 
 class Settings(dict[str, Any]):
@@ -337,6 +109,7 @@ class Settings(dict[str, Any]):
         overrides: of overlay and command line; UNSET takes the file's value away.
         env: environment variables that the YAML sets for the stage.
         typed: the keys of the command line.
+        overlay: the overlay's path.
     """
 
     def __init__(
@@ -347,9 +120,10 @@ class Settings(dict[str, Any]):
         path: str = COMMAND_LINE,
         env: Mapping[str, Any] | None = None,
         typed: Iterable[str] = (),
+        overlay: str = "",
     ) -> None:
         self._file, self._overrides, self._known = file, overrides, known
-        self.typed = frozenset(typed)
+        self.typed, self.overlay = frozenset(typed), overlay
         self.left_out: list[str] = []  # lines on keys that a check has taken away
         self.path, self.env = path, {key: str(value) for key, value in (env or {}).items()}
         super().__init__({k: v for k, v in (file | overrides).items() if v is not UNSET})
@@ -368,8 +142,41 @@ class Settings(dict[str, Any]):
 
     def replaced(self, **changes: Any) -> "Settings":
         """The same with other values; UNSET takes a key away."""
-        overrides = self._overrides | changes
-        return Settings(self._file, overrides, self._known, self.path, self.env, self.typed)
+        return self._copy(self._file, self._overrides | changes)
+
+    def _copy(self, file: dict[str, Any], overrides: dict[str, Any]) -> "Settings":
+        copy = Settings(file, overrides, self._known, self.path, self.env, self.typed, self.overlay)
+        copy.left_out = self.left_out
+        return copy
+
+    def as_trl_types(self) -> "Settings":
+        """The same with the values of TRL's keys as TRL's type hints have them.
+
+        Imports TRL, in seconds.
+
+        Raises:
+            UserError: a line for each value of another type, with its file.
+        """
+        trl, faults, changes = importlib.import_module("trl"), [], {}
+        for name, value in self.items():
+            owner = self._known[name].owner if name in self._known else ""
+            if owner and value is not None:
+                try:
+                    changes[name] = trl_value(getattr(trl, owner), name, value)
+                    found = fault(name, changes[name])
+                except ValueError as error:
+                    found = str(error)
+                faults += [f"{self.place_of(name)}: {found}"] if found else []
+        if faults:
+            raise UserError(*faults)
+        parts = (self._file, self._overrides)
+        return self._copy(*({k: changes.get(k, v) for k, v in part.items()} for part in parts))
+
+    def place_of(self, key: str) -> str:
+        """Where the value of a key comes from, for a message."""
+        if key in self.typed:
+            return COMMAND_LINE
+        return self.overlay if self.overlay and key in self._overrides else self.path
 
     def asks_for(self, key: str) -> bool:
         """Whether a key asks for something; `false` where that is the default does not."""
@@ -380,32 +187,43 @@ class Settings(dict[str, Any]):
         return bool(self._overrides) and key not in self._overrides
 
 
-def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict[str, Any]:
-    typed = {}
+def typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict[str, Any]:
+    """The values as their keys' types; UNSET is the default.
+
+    Raises:
+        UserError: with a line for each key that is not known, and each value that is wrong.
+    """
+    found, faults = {}, []
     for name, value in values.items():
         if name not in known:
             remedy = hint(str(name), known, "see --help for the known keys")
-            raise UserError(f"{where}: unknown key {name!r}; {remedy}")
+            faults.append(f"{where}: unknown key {name!r}; {remedy}")
+            continue
         key = known[name]
-        if value is None or (where == COMMAND_LINE and value == "null"):
+        if value is None:
             # None only where it says something else than the default, as `max_length: null` does.
-            is_value = "None" in key.members and key.default not in (None, UNSET)
-            typed[name] = None if is_value else UNSET
-        else:
-            typed[name] = plain(name, convert(name, value, key, where), where)
-    return typed
+            is_value = "None" in key.kinds and key.default not in (None, UNSET)
+            found[name] = None if is_value else UNSET
+            continue
+        try:
+            found[name] = plain(name, convert(name, value, key, where), where)
+        except UserError as error:
+            faults += error.lines
+    if faults:
+        raise UserError(*faults)
+    return found
 
 
-def _check_consent(values: Mapping[str, Any], typed: Mapping[str, Any], path: str) -> None:
+def _check_consent(values: Mapping[str, Any], given: Mapping[str, Any], path: str) -> None:
     """Refuse what a YAML may not decide; what is typed on the command line counts in its place."""
     for name, value in values.items():
-        if name not in typed:
+        if name not in given:
             consent.check_value(name, value, path)
             consent.check_address(name, value, path)
 
 
-def _command_line(argv: list[str]) -> dict[str, Any]:
-    """Split argv: `--key value`, `--key=value`, `--key a b` (a list), `--switch` (True)."""
+def _command_line(argv: list[str]) -> dict[str, list[str]]:
+    """Split argv into the words behind each key: `--key value`, `--key=value`, `--key a b`."""
     values: dict[str, list[str]] = {}
     key = None  # the one that takes what follows
     for word in argv:
@@ -417,15 +235,23 @@ def _command_line(argv: list[str]) -> dict[str, Any]:
             raise UserError(f"{COMMAND_LINE}: unexpected {word!r}; write --key value")
         else:
             values[key].append(word)
-    given: dict[str, Any] = {}
-    for name, words in values.items():
-        if not words:
-            given[name] = True
-        elif len(words) == 1:
-            given[name] = words[0]
-        else:
-            given[name] = words
-    return given
+    return values
+
+
+def value_of(words: Sequence[str], key: Key | None) -> Any:
+    """What the words behind a key mean: YAML's values, several are a list, none is true.
+
+    A word in neither brackets nor quotes is a text where the key takes texts: a folder may be
+    named 2024. None is the key's default.
+    """
+    if [*words] in ([], ["null"]):
+        return None if words else True
+    is_text = key is not None and key.takes_text
+    values = [
+        word if is_text and not word.startswith(("[", "{", "'", '"')) else strict_yaml.word(word)
+        for word in words
+    ]
+    return values[0] if len(values) == 1 else values
 
 
 def _scaled(overlay: dict[str, Any], file: dict[str, Any], known: dict[str, Key]) -> dict[str, Any]:
@@ -436,7 +262,7 @@ def _scaled(overlay: dict[str, Any], file: dict[str, Any], known: dict[str, Key]
         if name in known or key == name or key not in known:
             scaled[name] = value
             continue
-        factor = convert(name, value, Key("float"), "overlay")
+        factor = convert(name, value, Key(float), "overlay")
         base = file.get(key, known[key].default)
         scaled[key] = float(Decimal(str(base)) * Decimal(str(factor)))  # 5e-7 x 10 is 5e-6
     return scaled
@@ -483,14 +309,14 @@ def with_models(settings: Settings, resolve: Callable[[str, str], str]) -> Setti
     return settings.replaced(**changes) if changes else settings
 
 
-def _take_path(key: str, shell: dict[str, Any], known: dict[str, Key]) -> str | None:
+def _take_path(key: str, shell: dict[str, list[str]], known: dict[str, Key]) -> str | None:
     """Take one of our own flags off the command line, unless the stage has a key of this name."""
-    if key in known:
+    if key in known or key not in shell:
         return None
-    path = shell.pop(key, None)
-    if not isinstance(path, str | None):
-        raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {path!r}")
-    return plain(key, path, COMMAND_LINE)
+    words = shell.pop(key)
+    if len(words) != 1:
+        raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {' '.join(words)!r}")
+    return plain(key, words[0], COMMAND_LINE)
 
 
 def read_settings(
@@ -510,41 +336,50 @@ def read_settings(
         changes = started_from(model, config, run_dir)
         config |= {key: changes[key] for key in MODEL_KEYS & known.keys()}
     env = config.pop("env", None) or {}
-    if not isinstance(env, dict):
-        raise UserError(f"{path}: env: {env!r} is not a mapping; write {{NAME: value}}")
-    for name, value in env.items():  # a bare `off` would be set as False, 1.10 as 1.1
-        if type(value) not in (str, int):
-            raise UserError(f"{path}: env: {name}: {value!r} is not a text; quote it")
+    try:
+        for name, value in validated(dict[str, Any], "env", env).items():
+            # A bare `off` would be set as False, 1.10 as 1.1.
+            validated(StrictStr | StrictInt, f"env: {name}", value)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
     if found := fault("env", env, takes_secret_urls=True):
         raise UserError(f"{path}: env: {found}")
     consent.check_env(env, path or COMMAND_LINE)
-    file = _typed(config, known, path or COMMAND_LINE)
-    overrides = typed = _typed(shell, known, COMMAND_LINE)
-    _check_consent(file, typed, path)
+    file = typed(config, known, path or COMMAND_LINE)
+    given = {name: value_of(words, known.get(name)) for name, words in shell.items()}
+    overrides = typed(given, known, COMMAND_LINE)
+    _check_consent(file, given, path)
     if overlay:
-        changes = _typed(_scaled(read_yaml(overlay, run_dir), file, known), known, overlay)
-        _check_consent(changes, typed, overlay)
+        changes = typed(_scaled(read_yaml(overlay, run_dir), file, known), known, overlay)
+        _check_consent(changes, given, overlay)
         overrides = changes | overrides
-    settings = Settings(file, overrides, known, path or COMMAND_LINE, env, shell)
+    settings = Settings(file, overrides, known, path or COMMAND_LINE, env, shell, overlay or "")
     for name, key in known.items():
-        if key.is_own and key.default is UNSET and name not in settings:
+        if not key.owner and key.default is UNSET and name not in settings:
             raise UserError(f"{settings.path}: missing key {name!r}; set it")
     return with_models(settings, lambda model, _: smollm2.find(model))
 
 
-def run_check(settings: Settings, check: Callable[[Settings], Settings | None]) -> Settings:
-    """Check settings; a check may return settings with other values.
+def with_types_if_needed(settings: Settings, use: Callable[[Settings], Any]) -> Any:
+    """What `use` makes of settings; once more with TRL's types where a value's type breaks it."""
+    try:
+        return use(settings)
+    except UserError:
+        raise
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
+        return use(settings.as_trl_types())
 
-    What it has left out is printed once all is well: a refusal is one line.
-    """
-    settings = check(settings) or settings
-    if is_main_process():
-        sys.stderr.write("".join(f"{line}\n" for line in settings.left_out))
-    return settings
+
+def run_check(settings: Settings, check: Callable[[Settings], Settings | None]) -> Settings:
+    """Check settings; a check may return settings with other values."""
+    return with_types_if_needed(settings, lambda given: check(given) or given)
 
 
 def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
-    """An instance of `own`, then one of each `hf` class; their refusals become a `UserError`."""
+    """An instance of `own`, then one of each `hf` class; their refusals become a `UserError`.
+
+    What a check has left out is printed once all values are well: a refusal is one line.
+    """
 
     def make(cls: type) -> Any:
         known = [f.name for f in dataclasses.fields(cls)]
@@ -554,7 +389,11 @@ def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
         made = [make(own)]
     except ValueError as error:
         raise UserError(f"{settings.path}: {error}") from error
-    # TRL comes late: everything before it answers in well under two seconds.
+    settings = settings.as_trl_types() if hf else settings
+    if is_main_process():
+        sys.stderr.write("".join(f"{line}\n" for line in settings.left_out))
+    if not hf:
+        return tuple(made)
     classes = [getattr(importlib.import_module("trl"), name) for name in hf]
     try:
         return (*made, *map(make, classes))
@@ -578,28 +417,21 @@ def help_text(doc: str, own: type, hf: tuple[str, ...], defaults: dict[str, Any]
     lines += ["Keys, in the YAML or as --key value:"]
     lines += ["  config, overlay, run_dir, model: paths, only on the command line"]
     lines += ["  json: one JSON object on stdout at the end, all other text on stderr"]
-    lines += _help_of_keys(own_keys(own), defaults)
-    for name in hf:
-        lines += ["", f"Keys of {name}:", *_help_of_keys(hf_keys(name), defaults)]
+    for name, key in own_keys(own).items():
+        default = defaults.get(name, key.default)
+        shown = "required" if default is UNSET else f"default {default!r}"
+        lines += [f"  {name}: {shown_type(key.annotation)}, {shown}", f"      {key.meaning}"]
+    for class_name in hf:
+        lines += ["", f"Keys of {class_name}:"]
+        cls = getattr(importlib.import_module("trl"), class_name)
+        for field in dataclasses.fields(cls):
+            default, kind = defaults.get(field.name, field.default), hints_of(cls)[field.name]
+            shown = "the library's" if default is dataclasses.MISSING else repr(default)
+            lines.append(f"  {field.name}: {shown_type(kind)}, default {shown}")
+            meaning = " ".join(field.metadata.get("help", "").split())
+            lines.append("      " + re.split(r"(?<=\w\w[.])\s", meaning)[0])
     wrapped = [textwrap.fill(line, 80, subsequent_indent=" " * 6) for line in lines]
     return "\n".join(wrapped) + "\n"
-
-
-def _help_of_keys(keys: dict[str, Key], defaults: dict[str, Any]) -> list[str]:
-    """The lines of `--help` on some keys, not yet wrapped."""
-    lines = []
-    for name, key in keys.items():
-        default = defaults.get(name, key.default)
-        if default is not UNSET:
-            shown = f"default {default!r}"
-        elif key.is_own:
-            shown = "required"
-        else:
-            shown = "default: the library's"
-        lines.append(f"  {name}: {key.annotation}, {shown}")
-        if key.meaning:
-            lines.append(f"      {key.meaning}")
-    return lines
 
 
 def parse(

@@ -1,56 +1,49 @@
 """The values that a key may have: the range of every number, and no secret anywhere.
 
-A range belongs to the name of the key, whoever reads it: our stages, TRL or transformers. Those two
-accept most numbers, and fail or train nonsense minutes later.
+The range of a key of ours is on its field. TRL and transformers accept most numbers, and fail or
+train nonsense minutes later, so the ranges of their keys are here.
 """
 
 import math
 import re
 from operator import ge, gt, le, lt
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+# Types of the fields of our own keys.
+Natural = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+NotPositive = Annotated[float, Field(le=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+# Of TRL's and transformers' keys, and of ours with such a name.
 _KEYS_BY_RANGE = {
     "at least 0": """
         learning_rate weight_decay warmup_steps adam_epsilon eval_delay neftune_noise_alpha
         router_aux_loss_coef save_total_limit dataloader_num_workers max_grad_norm top_k beta
         epsilon epsilon_high vespo_k_pos vespo_k_neg vespo_lambda_pos vespo_lambda_neg
         entropy_coef_delta entropy_target max_tool_calling_iterations num_completions_to_print
-        vllm_server_timeout vllm_importance_sampling_clip_min rest_batches length_penalty_start
-        length_penalty_max repetition_max_penalty guard_max_rollbacks guard_min_entropy num_workers
-        trace prompt_components num_samples""",
+        vllm_server_timeout vllm_importance_sampling_clip_min""",
     "at least 0 and at most 4294967295": "seed data_seed",  # NumPy's
     "above 0": """
-        vllm_call_timeout
-        num_train_epochs logging_steps eval_steps save_steps repetition_penalty delta half_life
-        sapo_temperature_pos sapo_temperature_neg off_policy_mask_threshold timeout_s gpu_memory
-        vllm_importance_sampling_clip_max vllm_importance_sampling_cap initializer_range
-        rope_theta price step_seconds cosine_min_value_correct
-        cosine_max_value_correct""",
-    "at most 0": "cosine_min_value_wrong cosine_max_value_wrong",
+        num_train_epochs logging_steps eval_steps save_steps repetition_penalty delta
+        sapo_temperature_pos sapo_temperature_neg off_policy_mask_threshold
+        vllm_importance_sampling_clip_max vllm_importance_sampling_cap""",
     "at least 1": """
         max_steps per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps
         eval_accumulation_steps torch_empty_cache_steps dataset_num_proc dataloader_prefetch_factor
         ddp_bucket_cap_mb ddp_timeout pad_to_multiple_of max_length lora_r lora_alpha num_iterations
         steps_per_generation generation_batch_size num_generations_eval max_completion_length
-        max_prompt_length ref_model_sync_steps vllm_tensor_parallel_size vllm_max_model_length
-        update_tokens max_refill_rounds length_penalty_end repetition_ngram_size overlong_cache
-        guard_repetition_ngram guard_max_length_growth guard_max_logp_mismatch
-        max_new_tokens batch_size limit keep concurrency sample hidden_size num_layers num_heads
-        num_kv_heads intermediate_size max_position_embeddings num_rows num_tricked num_parsed
-        gpus batch_for_gpus parallel num_processes prompt_tokens row_tokens completion_tokens
-        cosine_max_len""",
-    "at least 2": "num_generations eval_problems",  # one alone is compared with nothing
-    "above 1": "max_mean_ratio",  # that of an unmoved policy
+        ref_model_sync_steps vllm_tensor_parallel_size vllm_max_model_length""",
+    "at least 2": "num_generations",  # one alone is compared with nothing
     "at least 0 and at most 1": """
-        min_p label_smoothing_factor top_entropy_quantile ref_model_mixup_alpha min_pass_rate
-        max_pass_rate explore_share guard_max_repetition guard_max_repetitive_share
-        guard_cut_off_rise guard_min_moved_share""",
+        min_p label_smoothing_factor top_entropy_quantile ref_model_mixup_alpha""",
     "at least 0 and below 1": "adam_beta1 adam_beta2 lora_dropout",
-    "above 0 and at most 1": "top_p vllm_gpu_memory_utilization guard_min_signal",
+    "above 0 and at most 1": "top_p vllm_gpu_memory_utilization",
     "above 0 and at most 2": "temperature",  # vLLM's
-    "at least 1e-6 and at most 1": "guard_rollback_lr_factor",
-    "at least 1 and at most 10": "guard_patience",  # the guards' RECENT, and their SPAN
-    "at least 1 and at most 40": "guard_baseline_steps",
     "at least 1 and at most 65535": "vllm_server_port vllm_group_port",
 }
 RANGES = {key: limits for limits, keys in _KEYS_BY_RANGE.items() for key in keys.split()}
@@ -104,7 +97,7 @@ def fault(
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or (key, value) in _SWITCHED_OFF:
         return None
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return f"{key}: must be finite (got {value!r})"
     # More than any size, seed or number of steps.
     if isinstance(value, int) and abs(value) >= 2**32 and not is_within_another:

@@ -305,7 +305,7 @@ def unknown_variable(name: str, value: str) -> UserError:
 
 def keys_of_stages() -> list[str]:
     """The keys of all stages' YAML files; of the trained ones first."""
-    from pipeline.settings import known_keys
+    from pipeline.key_types import known_keys
     from pipeline.stages import load_keys
 
     stages = sorted(

@@ -1,25 +1,28 @@
 """Our own keys of the SFT and GRPO recipes.
 
 Everything else in `sft.yaml` and `grpo.yaml` is TRL's `SFTConfig`, `GRPOConfig` and `ModelConfig`.
-A dataclass checks its values and its own keys against each other. `stages.rules` checks our keys
-together with Hugging Face's.
+The types of the fields say which values a key takes. A dataclass checks its own keys against each
+other. `stages.rules` checks our keys together with Hugging Face's.
 """
 
-import difflib
 import math
 from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, get_args
 
-from pipeline.own_code import is_own
+from pydantic import Field
+
+from pipeline.own_code import OwnCode
 from pipeline.settings import setting
 from pipeline.stages import STAGES
+from pipeline.values import Count, Natural, NotNegative, NotPositive, Positive, Share
 from stages.trainer.guards import GuardSettings
 
 # Hugging Face's defaults: no tracker; in plain DDP a search for unused parameters, with a warning.
 DEFAULTS = {"report_to": "tensorboard", "ddp_find_unused_parameters": False}
 SFT, GRPO = STAGES["sft"].hf, STAGES["grpo"].hf  # names of Hugging Face's classes
 
-MODES = ("off", "offline", "predictive", "refill", "predictive+refill")
+Mode = Literal["off", "offline", "predictive", "refill", "predictive+refill"]
+MODES = get_args(Mode)
 # Names of the functions in `stages.rewards`.
 REWARD_FUNCS = (
     "correctness_reward",
@@ -34,7 +37,8 @@ REWARD_FUNCS = (
 )
 # The rewards that are above 0 for a correct answer alone.
 GRADED = ("correctness_reward", "rlinf_reward", "cosine_scaled_reward")
-DEAD_GROUPS = ("keep", "drop")
+DeadGroups = Literal["keep", "drop"]
+DEAD_GROUPS = get_args(DeadGroups)
 
 
 def steps_per_generation(settings: Any, num_processes: int) -> int:
@@ -113,7 +117,7 @@ class SftArguments:
         None, "held-out rows of the same form: their loss is logged as eval_strategy says"
     )
     stochastic_rounding: bool = setting(False, _ROUNDING)
-    batch_for_gpus: int | None = setting(None, _BATCH)
+    batch_for_gpus: Count | None = setting(None, _BATCH)
 
 
 # `guard_` before each name of `GuardSettings`.
@@ -134,20 +138,20 @@ class GrpoArguments(_GuardKeys):
     train_file: str = field(
         metadata={"help": "JSON lines with `id`, `prompt`, `answers` and `answer_form`"}
     )
-    max_prompt_length: int | None = setting(None, "drop problems with a longer prompt, in tokens")
+    max_prompt_length: Count | None = setting(None, "drop problems with a longer prompt, in tokens")
     disable_dropout: bool | None = setting(
         None, "false: with the model's dropout; true: without LoRA's, too"
     )
     stochastic_rounding: bool = setting(False, _ROUNDING)
-    batch_for_gpus: int | None = setting(None, _BATCH)
-    update_tokens: int | None = setting(
+    batch_for_gpus: Count | None = setting(None, _BATCH)
+    update_tokens: Count | None = setting(
         None,
         "most tokens in one forward pass of the update, without padding; unset: TRL's way, all "
         "rows padded to the longest",
     )
 
     # Which problems are used, and how a group becomes a gradient.
-    curriculum: str = setting(
+    curriculum: Mode | OwnCode = setting(
         "off",
         "which problems to train on. off: all, shuffled. offline: those with a pass rate within "
         "min_pass_rate..max_pass_rate. predictive: those likely to give correct and incorrect "
@@ -157,67 +161,67 @@ class GrpoArguments(_GuardKeys):
     pass_rates: str | None = setting(
         None, "pass_rates.jsonl of make difficulty; offline needs it, predictive can start from it"
     )
-    min_pass_rate: float = setting(0.25, "offline: least pass rate of a problem, 0..1")
-    max_pass_rate: float = setting(0.5, "offline: greatest pass rate of a problem, 0..1")
-    prompt_components: int = setting(
+    min_pass_rate: Share = setting(0.25, "offline: least pass rate of a problem, 0..1")
+    max_pass_rate: Share = setting(0.5, "offline: greatest pass rate of a problem, 0..1")
+    prompt_components: Natural = setting(
         16,
         "predictive: components of the model's hidden states of the prompts, by which it compares "
         "problems; 0: by source and level alone",
     )
-    explore_share: float = setting(
+    explore_share: Share = setting(
         0.05, "predictive: share of choices for the problems unused for longest, 0..1"
     )
-    rest_batches: int = setting(
+    rest_batches: Natural = setting(
         3, "predictive: generation batches before a problem is chosen again"
     )
-    half_life: float = setting(
+    half_life: Positive = setting(
         100.0, "predictive: generation batches until half of an observation is forgotten"
     )
-    max_refill_rounds: int = setting(
+    max_refill_rounds: Count = setting(
         2, "refill: most times that the zero-variance groups of a batch are replaced"
     )
-    dead_groups: str = setting(
+    dead_groups: DeadGroups = setting(
         "keep", "groups whose rewards are all equal: keep, or drop them from the loss"
     )
-    max_mean_ratio: float | None = setting(
+    max_mean_ratio: Annotated[float, Field(gt=1)] | None = setting(
         None, "drop a micro-batch whose mean importance ratio is above, such as 5.0"
     )
 
     # Rewards; `reward_weights` is TRL's own key.
-    reward_funcs: list[str] = setting(
+    reward_funcs: list[Literal[*REWARD_FUNCS] | OwnCode] = setting(
         _REWARDS,
         f"reward functions, weighted by reward_weights: {', '.join(REWARD_FUNCS)}, or your own as "
         "module:function or module.function",
     )
-    cosine_max_len: int | None = setting(
+    cosine_max_len: Count | None = setting(
         None, "cosine_scaled_reward: tokens of the longest completion; unset: max_completion_length"
     )
-    cosine_min_value_wrong: float = setting(
+    cosine_min_value_wrong: NotPositive = setting(
         -1.0, "cosine_scaled_reward: an incorrect answer of no length"
     )
-    cosine_max_value_wrong: float = setting(
+    cosine_max_value_wrong: NotPositive = setting(
         -0.5, "cosine_scaled_reward: an incorrect answer of full length"
     )
-    cosine_min_value_correct: float = setting(
+    cosine_min_value_correct: Positive = setting(
         0.5, "cosine_scaled_reward: a correct answer of full length"
     )
-    cosine_max_value_correct: float = setting(
+    cosine_max_value_correct: Positive = setting(
         1.0, "cosine_scaled_reward: a correct answer of no length"
     )
-    length_penalty_start: int = setting(
+    length_penalty_start: Natural = setting(
         500, "soft_length_penalty: completion tokens up to which there is no penalty"
     )
-    length_penalty_end: int = setting(
+    length_penalty_end: Count = setting(
         800, "soft_length_penalty: completion tokens from which the penalty is full"
     )
-    length_penalty_max: float = setting(
+    length_penalty_max: NotNegative = setting(
         0.1, "soft_length_penalty: the full penalty, a positive number to subtract"
     )
-    repetition_ngram_size: int = setting(3, "repetition_penalty: n of the n-grams, in tokens")
-    repetition_max_penalty: float = setting(
+    repetition_ngram_size: Count = setting(3, "repetition_penalty: n of the n-grams, in tokens")
+    repetition_max_penalty: NotNegative = setting(
         1.0, "repetition_penalty: the full penalty, a positive number to subtract"
     )
-    overlong_cache: int | None = setting(
+    overlong_cache: Count | None = setting(
         None, "overlong: tokens before max_completion_length at which the penalty starts"
     )
     final_number: bool = setting(
@@ -227,7 +231,7 @@ class GrpoArguments(_GuardKeys):
     fast_generation: bool = setting(
         True, "without vLLM: shared prompts read once, ended completions dropped"
     )
-    vllm_call_timeout: float = setting(
+    vllm_call_timeout: Positive = setting(
         1200.0, "a vLLM call that takes longer ends the run, seconds"
     )
 
@@ -236,7 +240,7 @@ class GrpoArguments(_GuardKeys):
     eval_file: str | None = setting(
         None, "validation problems; unset: eval_problems problems are taken out of train_file"
     )
-    eval_problems: int | None = setting(
+    eval_problems: Annotated[int, Field(ge=2)] | None = setting(
         None, "number of validation problems; unset: all of eval_file"
     )
     validate_only: bool = setting(False, "true: only measure on them, keep no output_dir/best")
@@ -245,14 +249,6 @@ class GrpoArguments(_GuardKeys):
         start, end = self.length_penalty_start, self.length_penalty_end
         least_wrong, most_wrong = self.cosine_min_value_wrong, self.cosine_max_value_wrong
         least_correct, most_correct = self.cosine_min_value_correct, self.cosine_max_value_correct
-        if not all(name in REWARD_FUNCS or is_own(name) for name in self.reward_funcs):
-            self._refuse("reward_funcs", f"be of {', '.join(REWARD_FUNCS)}, or module:function")
-        if self.curriculum not in MODES and ":" not in self.curriculum:
-            near = difflib.get_close_matches(self.curriculum, MODES, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            self._refuse("curriculum", f"be one of {', '.join(MODES)}, or module:Class{hint}")
-        if self.dead_groups not in DEAD_GROUPS:
-            self._refuse("dead_groups", f"be one of {', '.join(DEAD_GROUPS)}")
         if not least_wrong <= most_wrong:
             self._refuse(
                 "cosine_min_value_wrong", f"be at most cosine_max_value_wrong, {most_wrong}"
@@ -266,7 +262,6 @@ class GrpoArguments(_GuardKeys):
             self._refuse("min_pass_rate", f"be at most max_pass_rate, {self.max_pass_rate}")
         if self.curriculum == "offline" and not self.pass_rates:
             self._refuse("pass_rates", "be set: offline needs it")
-        self.guard_settings()
         if self.follows_pass_rates() and not {*GRADED} & {*self.reward_funcs}:
             raise ValueError(
                 f"reward_funcs: {', '.join(self.reward_funcs)}: none says which answers are "

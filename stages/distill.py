@@ -27,7 +27,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.keys import check_backends
@@ -43,10 +43,11 @@ from grading.grade import Grade
 from grading.own_grader import COLUMN, judge
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
+from pipeline.key_types import UNSET, known_keys
 from pipeline.launched import in_launch
 from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
-from pipeline.renamed import hint
-from pipeline.settings import Settings, build, convert, known_keys, parse, setting
+from pipeline.settings import Settings, build, parse, setting, typed
+from pipeline.values import Count, Positive
 
 RESULT = "traces.jsonl"
 NOT_ASKED = (
@@ -59,28 +60,25 @@ SHARED = ("teachers", "problems_file", "output_dir", "limit")  # keys that all t
 class DistillArguments(ProblemSetArguments):
     """Keys of `distill.yaml`."""
 
-    backends: ClassVar[tuple[str, ...]] = ("hf", "vllm", "openai")
-
     model_name_or_path: str = setting(
         "", "the teacher: checkpoint folder, hub id, or name at the server"
     )
     teachers: list[dict] = setting(
         [], "a list, in place of one teacher: of each its name, and the keys in which it differs"
     )
-    backend: str = setting("hf", "hf (transformers), vllm or openai")
+    backend: Literal["hf", "vllm", "openai"] = setting("hf", "hf (transformers), vllm or openai")
     base_url: str | None = setting(None, "openai: the server's API, http://localhost:8000/v1")
-    concurrency: int = setting(64, "openai: requests at a time")
-    timeout_s: float = setting(1800.0, "openai: limit for one completion, seconds")
-    prompt: str | None = setting(
+    concurrency: Count = setting(64, "openai: requests at a time")
+    timeout_s: Positive = setting(1800.0, "openai: limit for one completion, seconds")
+    prompt: Literal[*PROMPTS] | None = setting(
         None, f"prompt for the teacher, if not that of the rows: {', '.join(PROMPTS)}"
     )
     temperature: float = setting(0.6, "sampling temperature, above 0")
     top_p: float = setting(0.95, "nucleus sampling, 0..1")
-    max_new_tokens: int = setting(8192, "longest completion, tokens")
-    keep: int = setting(1, "most correct traces to keep of one problem")
+    max_new_tokens: Count = setting(8192, "longest completion, tokens")
+    keep: Count = setting(1, "most correct traces to keep of one problem")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.teachers:
             self.each_teacher()  # refuses what is wrong with one
             return
@@ -90,8 +88,6 @@ class DistillArguments(ProblemSetArguments):
             raise UserError(
                 f"keep: {self.keep} is more than num_samples: {self.num_samples}; raise num_samples"
             )
-        if self.prompt is not None:
-            self.check_one_of("prompt", tuple(PROMPTS))
         if self.backend != "openai" and self.base_url:
             raise UserError("base_url: needs backend: openai; set that, or remove base_url")
         if self.backend == "openai" and not is_address(str(self.base_url)):
@@ -116,14 +112,8 @@ class DistillArguments(ProblemSetArguments):
                 raise UserError(f"teachers: two are named {name}; give each a name of its own")
             where = f"teachers: {name}"
             changes = {key: value for key, value in entry.items() if key != "name"}
-            for key in changes:
-                if key not in known:
-                    remedy = hint(str(key), known, f"a teacher takes {', '.join(known)}")
-                    raise UserError(f"{where}: unknown key {key!r}; {remedy}")
-            values = {  # as in a YAML, null gives a key its default again
-                k: known[k].default if v is None else convert(k, v, known[k], where)
-                for k, v in changes.items()
-            }
+            values = typed(changes, known, where)
+            values = {k: known[k].default if v is UNSET else v for k, v in values.items()}
             try:
                 found[name] = replace(self, **values, teachers=[])
             except UserError as error:

@@ -14,8 +14,9 @@ from typing import Any
 
 from pipeline.console import one_line
 from pipeline.errors import UserError
+from pipeline.key_types import UNSET
 from pipeline.own_code import check_own, is_own, load_own
-from pipeline.settings import UNSET, Settings
+from pipeline.settings import Settings
 from stages.arguments import MODES, keeps_old_logps, steps_per_generation
 from stages.launch import DATA_PARALLEL, asked_engine
 from stages.run_folder import lost_states
@@ -174,7 +175,7 @@ def check_own_code(settings: Settings) -> None:
     """Refuse code of the user's own that nobody allowed, or that does not fit."""
     if settings.get("reward_funcs"):
         check_own(settings, "reward_funcs")
-    if ":" in (settings.get("curriculum") or ""):
+    if is_own(settings.get("curriculum") or ""):
         from stages.trainer.curriculum import Curriculum  # late: numpy costs every other run time
 
         check_own(settings, "curriculum", Curriculum)
@@ -527,7 +528,7 @@ def pointless_of_sft(s: Settings) -> Iterator[Rule]:
 def pointless_of_grpo(s: Settings) -> Iterator[Rule]:
     """Rules of `pointless` for GRPO alone."""
     yield "lora_dropout", not s.disable_dropout, "disable_dropout: true turns it off"
-    if s.curriculum in MODES or ":" in s.curriculum:
+    if s.curriculum in MODES or is_own(s.curriculum):
         for key, modes in READ_BY.items():
             yield key, s.curriculum in modes, f"it needs curriculum: {' or '.join(modes)}"
     yield "label_smoothing_factor", False, "GRPO's loss has no labels"

@@ -38,6 +38,7 @@ from pipeline.paths import is_same
 from pipeline.settings import Settings, build, parse, read_settings, run_check, setting
 from pipeline.side_by_side import Runner
 from pipeline.stages import STAGES, load_keys
+from pipeline.values import Count
 from stages import published_sweeps, sweep_data, sweep_page
 from stages.arguments import DEFAULTS
 from stages.host import check_grpo, check_sft
@@ -68,8 +69,8 @@ class SweepArguments:
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     data_root: str | None = setting(None, "folder of the local data files")
     keys: list[str] = setting([], "of every run, as grpo.top_p=0.8 sft.max_length=1024")
-    parallel: int = setting(1, "runs at a time, each on GPUs of its own")
-    num_processes: int = setting(1, "processes of each run, one for each of its GPUs")
+    parallel: Count = setting(1, "runs at a time, each on GPUs of its own")
+    num_processes: Count = setting(1, "processes of each run, one for each of its GPUs")
     launcher: str = setting(f"{shlex.quote(sys.executable)} -m", "how a stage's command starts")
 
 

@@ -19,7 +19,8 @@ from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.errors import UserError, run_cli
 from pipeline.models.tokenizer import load_tokenizer
-from pipeline.settings import parse
+from pipeline.settings import parse, setting
+from pipeline.values import Count, Positive
 
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
 CHAT_TEMPLATE = (
@@ -36,15 +37,15 @@ class ModelArguments:
 
     output_dir: str = field(metadata={"help": "folder for model and tokenizer"})
     train_file: str = field(metadata={"help": "SFT rows whose words the tokenizer learns"})
-    hidden_size: int = field(default=64, metadata={"help": "width"})
-    num_layers: int = field(default=3, metadata={"help": "decoder layers"})
-    num_heads: int = field(default=4, metadata={"help": "attention heads; must divide hidden_size"})
-    num_kv_heads: int = field(default=4, metadata={"help": "key/value heads"})
-    intermediate_size: int = field(default=192, metadata={"help": "MLP width"})
-    initializer_range: float = field(default=0.1, metadata={"help": "std of the initial weights"})
-    rope_theta: float = field(default=10_000.0, metadata={"help": "base of the rotary frequencies"})
-    max_position_embeddings: int = field(default=512, metadata={"help": "longest sequence, tokens"})
-    seed: int = field(default=0, metadata={"help": "seed of the weights"})
+    hidden_size: Count = setting(64, "width")
+    num_layers: Count = setting(3, "decoder layers")
+    num_heads: Count = setting(4, "attention heads; must divide hidden_size")
+    num_kv_heads: Count = setting(4, "key/value heads")
+    intermediate_size: Count = setting(192, "MLP width")
+    initializer_range: Positive = setting(0.1, "std of the initial weights")
+    rope_theta: Positive = setting(10_000.0, "base of the rotary frequencies")
+    max_position_embeddings: Count = setting(512, "longest sequence, tokens")
+    seed: int = setting(0, "seed of the weights")
 
     def __post_init__(self) -> None:
         heads, size = self.num_heads, self.hidden_size

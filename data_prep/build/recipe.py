@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from data_prep.decontamination.benchmarks import BENCHMARKS, find_benchmark
 from data_prep.sources.equations import THOUGHTS
@@ -11,11 +11,12 @@ from data_prep.sources.registry import BUILDERS, known_options
 from grading import own_grader
 from grading.own_grader import KEY
 from pipeline.errors import UserError
+from pipeline.key_types import UNSET, known_keys
 from pipeline.own_code import check_own
 from pipeline.prompts import ANSWER_FORMS, PROMPTS, form_of
-from pipeline.renamed import hint
 from pipeline.rows import list_files
-from pipeline.settings import Settings, convert, known_keys, setting
+from pipeline.settings import Settings, setting, typed
+from pipeline.values import Count, Natural
 
 TRAINING = ("sft", "grpo", "distill")
 # Evaluation sets first: the training sets are checked against them.
@@ -25,15 +26,6 @@ BANDS = ("easy", "medium", "hard")
 # What question sets of mathematics come in; more would only add confusions.
 _LANGUAGES = "en zh ja ko ru uk es fr de pt it nl pl cs hu ro tr vi id ar fa he hi th el sv bg"
 LANGUAGES = tuple(_LANGUAGES.split())
-CHOICES: dict[str, Any] = {
-    "prompt": PROMPTS,
-    "eval_prompt": PROMPTS,
-    "answer_form": ANSWER_FORMS,
-    "on_bad_row": ("stop", "skip"),
-    "decontaminate": BENCHMARKS,
-    "decontaminate_if_found": BENCHMARKS,
-    "languages": LANGUAGES,
-}
 PLACES = ("hub", "config", "hub_file", "file")
 OPTIONS = {option for name in BUILDERS for option in known_options(name)}
 
@@ -48,7 +40,7 @@ class Source:
     hub_file: str | None = None
     file: str | None = None
     split: str = "train"
-    sample: int | None = None
+    sample: Count | None = None
     options: dict[str, Any] = field(default_factory=dict)
     difficulty: str | dict[str, Any] | None = None
     min_level: float | None = None
@@ -60,8 +52,8 @@ class Source:
     solution_if: list[str] | None = None
     level_key: str | None = None
     apply_chat_template: bool | None = None
-    trace: int | None = None
-    thought: str | None = None
+    trace: Natural | None = None
+    thought: Literal[THOUGHTS] | None = None
 
     def builder_options(self) -> dict[str, Any]:
         """The options that are set, for the builder."""
@@ -82,9 +74,11 @@ class DataArguments:
     validation: list[dict] = setting([], "sources of validation.jsonl")
     test: list[dict] = setting([], "sources of test.jsonl")
     transfer: list[dict] = setting([], "sources of transfer.jsonl, a test unlike the training set")
-    prompt: str = setting("none", f"one of {', '.join(PROMPTS)}")
-    eval_prompt: str | None = setting(None, "prompt of validation and test, if it is another")
-    answer_form: str | None = setting(
+    prompt: Literal[*PROMPTS] = setting("none", f"one of {', '.join(PROMPTS)}")
+    eval_prompt: Literal[*PROMPTS] | None = setting(
+        None, "prompt of validation and test, if it is another"
+    )
+    answer_form: Literal[ANSWER_FORMS] | None = setting(
         None, f"{' or '.join(ANSWER_FORMS)}; default: that of the prompt"
     )
     grader: str | None = setting(
@@ -92,18 +86,22 @@ class DataArguments:
     )
     seed: int = setting(0, "seed of samples, shuffles, mixes and generators")
     data_root: str | None = setting(None, "folder of the local data files")
-    decontaminate: list[str] = setting(
+    decontaminate: list[Literal[*BENCHMARKS]] = setting(
         [], f"benchmarks whose questions are removed from training sets: {', '.join(BENCHMARKS)}"
     )
-    decontaminate_if_found: list[str] = setting(
+    decontaminate_if_found: list[Literal[*BENCHMARKS]] = setting(
         [], "further benchmarks to remove, skipped if they cannot be loaded"
     )
-    languages: list[str] = setting([], "keep training questions in these, e.g. [en]; none: all")
+    languages: list[Literal[LANGUAGES]] = setting(
+        [], "keep training questions in these, e.g. [en]; none: all"
+    )
     mix: dict[str, Any] = setting(
         {}, "shares by difficulty, or by name of source: {sft: {easy, medium, hard, size}}"
     )
-    on_bad_row: str = setting("stop", "a row that cannot be read: stop, or skip and count it")
-    num_workers: int = setting(0, "processes; 0: one for each core")
+    on_bad_row: Literal["stop", "skip"] = setting(
+        "stop", "a row that cannot be read: stop, or skip and count it"
+    )
+    num_workers: Natural = setting(0, "processes; 0: one for each core")
 
     def prompt_of(self, key: str) -> str:
         """The prompt of a file's rows, a key of `PROMPTS`; `key` is one of `FILES`."""
@@ -129,13 +127,10 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
     else:
         options = known_options(name)
         unused = {"options", *OPTIONS} - options.keys()
+    given = {k: v for k, v in typed(entry, known, where).items() if v not in (None, UNSET)}
     for each in entry:
-        if each not in known:
-            remedy = hint(str(each), known, f"known are {', '.join(known)}")
-            raise UserError(f"{where}: unknown key {each!r}; {remedy}")
         if each in unused:
             raise UserError(f"{where}: {each}: has no effect on this source; remove it")
-    given = {k: convert(k, v, known[k], where) for k, v in entry.items() if v is not None}
     source = Source(**given)
     for each, is_needed in options.items():
         if is_needed and each not in given:
@@ -148,9 +143,6 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
         )
     if name != "synthetic" and not (source.hub or source.file):
         raise UserError(f"{where}: missing key 'file' or 'hub'; set one of the two")
-    if source.thought is not None and source.thought not in THOUGHTS:
-        names = ", ".join(THOUGHTS)
-        raise UserError(f"{where}: thought: must be one of {names} (got {source.thought!r})")
     difficulty = source.difficulty
     if difficulty not in (None, *BANDS) and not _are_bounds(difficulty):
         forms = "easy, medium or hard, or {by: level, medium: 3, hard: 5}"
@@ -198,12 +190,6 @@ def local_files(values: dict[str, Any]) -> list[Path]:
 
 def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
     """Refuse values that no build could use; returns {key of FILES: sources}, in their order."""
-    for key, choices in CHOICES.items():
-        value = values.get(key) or []
-        names = [value] if isinstance(value, str) else value
-        for name in names:
-            if name not in choices:
-                raise UserError(f"{key}: must be one of {', '.join(choices)} (got {name!r})")
     root = values.get("data_root")
     if root is not None and not Path(root).is_dir():
         raise UserError(f"data_root: {root} is not a folder; set it to the folder of the data")

@@ -8,49 +8,39 @@ Here are the keys that all sampling recipes share, checked before torch is impor
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal, get_args
 
 from pipeline.errors import UserError
 from pipeline.models.checkpoints import check_checkpoint
 from pipeline.settings import setting
+from pipeline.values import Count, Natural
 
 NO_VLLM = "vLLM is not installed; run `make gpu-env` on a GPU host"
-DTYPES = ("float32", "bfloat16", "float16")
+Dtype = Literal["float32", "bfloat16", "float16"]
+DTYPES = get_args(Dtype)
 
 
 @dataclass(kw_only=True)
 class SamplingArguments:
     """How completions are sampled and graded; subclasses add problems and models."""
 
-    backends: ClassVar[tuple[str, ...]] = ("hf", "vllm")
-
-    backend: str = setting("hf", "hf (transformers) or vllm")
+    backend: Literal["hf", "vllm"] = setting("hf", "hf (transformers) or vllm")
     vllm_gpu_memory_utilization: float = setting(0.9, "vllm: share of the GPU's memory to use")
     vllm_max_model_length: int | None = setting(
         None, "vllm: context, tokens; the model's by default"
     )
-    num_samples: int = setting(4, "completions per problem")
+    num_samples: Natural = setting(4, "completions per problem")
     temperature: float = setting(1.0, "sampling temperature, above 0")
     top_p: float = setting(1.0, "nucleus sampling, 0..1")
-    max_new_tokens: int = setting(2048, "longest completion, tokens")
-    batch_size: int = setting(64, "hf: completions generated at once")
+    max_new_tokens: Count = setting(2048, "longest completion, tokens")
+    batch_size: Count = setting(64, "hf: completions generated at once")
     fast_generation: bool = setting(True, "hf: shared prompts read once, ended completions dropped")
     final_number: bool = setting(
         False, "where there is no box, the number at the end of the text is the answer"
     )
-    dtype: str = setting("bfloat16", f"precision of the weights: {', '.join(DTYPES)}")
+    dtype: Dtype = setting("bfloat16", f"precision of the weights: {', '.join(DTYPES)}")
     seed: int = setting(0, "seed of the samples")
-    limit: int | None = setting(None, "use only the first so many problems")
-
-    def __post_init__(self) -> None:
-        self.check_one_of("dtype", DTYPES)
-        self.check_one_of("backend", self.backends)
-
-    def check_one_of(self, key: str, known: tuple[str, ...]) -> None:
-        """Refuse a value that is not known."""
-        value = getattr(self, key)
-        if value not in known:
-            raise UserError(f"{key}: must be one of {', '.join(known)} (got {value!r})")
+    limit: Count | None = setting(None, "use only the first so many problems")
 
 
 @dataclass(kw_only=True)
@@ -60,11 +50,7 @@ class ProblemSetArguments(SamplingArguments):
     model_name_or_path: str = field(metadata={"help": "checkpoint folder or hub id"})
     problems_file: str = field(metadata={"help": "JSON lines with the columns of grpo_train.jsonl"})
     output_dir: str = field(metadata={"help": "folder for the result and the samples"})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_samples < 1:
-            raise UserError(f"num_samples: must be at least 1 (got {self.num_samples})")
+    num_samples: Count = setting(4, "completions per problem")
 
 
 def check_inputs(values: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from pipeline.errors import UserError, run_cli
 from pipeline.keys import flags as key_flags
 from pipeline.settings import RecipeArguments, parse, setting
 from pipeline.stages import ROOT, STAGES
+from pipeline.values import Count
 
 THRESHOLD = 0.99
 MAX_FAULTS = 5  # in the closing line
@@ -41,10 +42,10 @@ class AuditArguments(RecipeArguments):
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     tokenizer: str | None = setting(None, "path or hub id of another one; `bytes` needs no files")
     keys: list[str] = setting([], "of any stage, as grpo.top_p=0.8")
-    limit: int | None = setting(None, "only the first so many problems of each task")
-    num_rows: int = setting(300, "at most so many of each training file")
-    num_tricked: int = setting(100, "problems of each set that all exploits are tried on")
-    num_parsed: int = setting(100, "problems of each set that the harness's parsers read (slow)")
+    limit: Count | None = setting(None, "only the first so many problems of each task")
+    num_rows: Count = setting(300, "at most so many of each training file")
+    num_tricked: Count = setting(100, "problems of each set that all exploits are tried on")
+    num_parsed: Count = setting(100, "problems of each set that the harness's parsers read (slow)")
     reward_funcs: list[str] | None = setting(None, "in place of grpo.yaml's")
     reward_weights: list[float] | None = setting(None, "of these, in their order")
     opens_gate: bool = setting(True, "whether make grpo and make eval start after a pass")

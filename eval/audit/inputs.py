@@ -20,13 +20,14 @@ from eval.harness.suite import OWN, read_problem_rows
 from grading.own_grader import COLUMN
 from pipeline.console import quiet
 from pipeline.errors import UserError
+from pipeline.key_types import UNSET
 from pipeline.keys import flags as key_flags
 from pipeline.models.checkpoints import base_and_adapter
 from pipeline.models.generation import read_repaired
 from pipeline.models.tokenizer import load_template, load_tokenizer, trained_tokenizer
 from pipeline.rows import read_rows
-from pipeline.settings import UNSET, parse
 from pipeline.settings import Settings as StageSettings
+from pipeline.settings import parse
 
 NO_LIMIT = 1 << 30  # tokens
 

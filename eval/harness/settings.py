@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from data_prep.sampling import SamplingArguments
 from eval.harness import suite
@@ -16,6 +17,7 @@ from pipeline.models.checkpoints import check_checkpoint
 from pipeline.models.hub import is_hub_id
 from pipeline.prompts import ANSWER_FORMS, PROMPTS
 from pipeline.settings import setting
+from pipeline.values import Natural
 
 
 @dataclass(kw_only=True)
@@ -29,30 +31,28 @@ class EvalArguments(SamplingArguments):
     report_dir: str = field(metadata={"help": "where eval.report writes"})
     samples_dir: str | None = setting(None, "where completions are kept; else beside the scores")
     title: str = setting("SFT, then GRPO", "heading of the report; {base}: first checkpoint")
-    tasks: list[str] = setting(["held_out"], f"think-aware tasks: {', '.join(THINK_TASKS)}")
-    official: list[str] = setting(
+    tasks: list[Literal[*THINK_TASKS]] = setting(
+        ["held_out"], f"think-aware tasks: {', '.join(THINK_TASKS)}"
+    )
+    official: list[Literal[*OFFICIAL_TASKS]] = setting(
         [], f"the harness's own tasks on the same: {', '.join(OFFICIAL_TASKS)}"
     )
     test_file: str | None = setting(None, "problems of held_out, in the shape of GRPO rows")
     transfer_file: str | None = setting(None, "of transfer: problems unlike the trained ones")
     data_root: str | None = setting(None, "folder of the other tasks' local files; else the hub")
-    prompt: str = setting("none", f"of the other tasks: {', '.join(PROMPTS)}")
-    answer_form: str | None = setting(None, f"{' or '.join(ANSWER_FORMS)}; else the prompt's")
-    num_samples: int = setting(4, "samples of each problem, beside a greedy one; 0: that alone")
+    prompt: Literal[*PROMPTS] = setting("none", f"of the other tasks: {', '.join(PROMPTS)}")
+    answer_form: Literal[ANSWER_FORMS] | None = setting(
+        None, f"{' or '.join(ANSWER_FORMS)}; else the prompt's"
+    )
+    num_samples: Natural = setting(4, "samples of each problem, beside a greedy one; 0: that alone")
     temperature: float = setting(0.7, "of the samples")
     top_p: float = setting(0.95, "of the samples")
 
     def __post_init__(self):
         split_checkpoints(self.checkpoints)
-        super().__post_init__()
-        self.check_one_of("prompt", tuple(PROMPTS))
-        if self.answer_form is not None:
-            self.check_one_of("answer_form", ANSWER_FORMS)
-        for key, known in (("tasks", THINK_TASKS), ("official", OFFICIAL_TASKS)):
+        for key in ("tasks", "official"):
             names = getattr(self, key)
             for name in names:
-                if name not in known:
-                    raise UserError(f"{key}: must be of {', '.join(known)} (got {name!r})")
                 if names.count(name) > 1:
                     raise UserError(f"{key}: {name!r} occurs twice; remove one")
         if not self.tasks and not self.official:

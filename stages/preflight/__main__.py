@@ -22,7 +22,8 @@ from rich.text import Text
 from data_prep.build.recipe import TRAINING
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from pipeline.errors import UserError, run_cli
-from pipeline.settings import own_keys, parse
+from pipeline.key_types import own_keys
+from pipeline.settings import parse
 from stages.launch import asked_engine, launch_environment
 from stages.preflight import batches, capacity, inputs, lengths, tokenizer
 from stages.preflight.inputs import (

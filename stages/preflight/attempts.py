@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.console import one_line
-from pipeline.settings import own_keys
+from pipeline.key_types import own_keys
 from pipeline.stages import load_keys
 from stages.launch import DATA_PARALLEL
 from stages.preflight import narrow, reads

@@ -11,23 +11,15 @@ from data_prep.sampling.openai import start_command
 from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.folders import check_output
+from pipeline.key_types import UNSET, own_keys
 from pipeline.keys import flags as key_flags
 from pipeline.keys import split as split_keys
 from pipeline.models import smollm2
 from pipeline.models.checkpoints import base_and_adapter, check_checkpoint, read_json
 from pipeline.models.hub import is_hub_id
-from pipeline.settings import (
-    UNSET,
-    Settings,
-    build,
-    own_keys,
-    read_settings,
-    read_yaml,
-    run_check,
-    setting,
-)
+from pipeline.settings import Settings, build, read_settings, read_yaml, run_check, setting
 from pipeline.stages import STAGES, config_name, load_keys
-from pipeline.values import redact
+from pipeline.values import Natural, Positive, redact
 from stages import host
 from stages.arguments import DEFAULTS
 from stages.distill import DistillArguments
@@ -111,11 +103,13 @@ class PreflightArguments:
 
     recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
     run: str | None = setting(None, "folder of the stages' output; runs/<recipe> by default")
-    gpus: int = setting(0, "training processes, one for each GPU; 0: as many as the recipe is for")
+    gpus: Natural = setting(
+        0, "training processes, one for each GPU; 0: as many as the recipe is for"
+    )
     accelerate: str | None = setting(
         None, "name of a file in configs/accelerate; ddp, or fsdp2 on the GPUs of the recipe"
     )
-    gpu_memory: float = setting(80.0, "memory of one GPU, GiB")
+    gpu_memory: Positive = setting(80.0, "memory of one GPU, GiB")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     data_root: str | None = setting(None, "folder of the local data files")
     tokenizer: str | None = setting(None, "folder with the model's tokenizer and configs")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +22,7 @@ from rich.table import Table
 from data_prep.build.recipe import FILES
 from pipeline.errors import UserError, run_cli, size
 from pipeline.settings import Settings, parse, setting
+from pipeline.values import Count, Positive
 from stages.arguments import keeps_old_logps, steps_per_epoch, steps_per_generation
 from stages.preflight import roofline
 from stages.preflight.batches import count_rows
@@ -60,18 +61,18 @@ ALONE = 0.9  # of a GPU's memory that vLLM has where nothing trains beside it
 class PlanArguments(PreflightArguments):
     """Keys of the command line: preflight's, and these."""
 
-    gpu: str = setting("h100", f"the GPU: {', '.join(DEVICES)}")
-    gpu_memory: float | None = setting(None, "memory of one GPU, GiB; by default that of `gpu`")
-    price: float | None = setting(None, "of one GPU for one hour, in any currency")
-    prompt_tokens: int = setting(150, "mean length of a prompt")
-    row_tokens: int = setting(417, "mean length of an SFT row, prompt and solution")
-    completion_tokens: int | None = setting(None, f"of a completion; {SHARE} of the limit if unset")
-    step_seconds: float | None = setting(None, "measured seconds of one GRPO step, in its place")
+    gpu: Literal[*DEVICES] = setting("h100", f"the GPU: {', '.join(DEVICES)}")
+    gpu_memory: Positive | None = setting(None, "memory of one GPU, GiB; by default that of `gpu`")
+    price: Positive | None = setting(None, "of one GPU for one hour, in any currency")
+    prompt_tokens: Count = setting(150, "mean length of a prompt")
+    row_tokens: Count = setting(417, "mean length of an SFT row, prompt and solution")
+    completion_tokens: Count | None = setting(
+        None, f"of a completion; {SHARE} of the limit if unset"
+    )
+    step_seconds: Positive | None = setting(None, "measured seconds of one GRPO step, in its place")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.gpu not in DEVICES:
-            raise ValueError(f"gpu: must be one of {', '.join(DEVICES)} (got {self.gpu!r})")
         if self.gpu_memory is None:
             self.gpu_memory = DEVICES[self.gpu].memory
 

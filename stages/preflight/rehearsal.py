@@ -11,6 +11,7 @@ REHEARSE=off skips the rehearsal. The goal's own flags follow `--`.
 """
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -38,8 +39,10 @@ from pipeline.settings import (
     read_settings,
     run_check,
     setting,
+    with_types_if_needed,
 )
 from pipeline.stages import CHECKED_AHEAD, load_keys, order
+from pipeline.values import Count
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
 from stages.distill import DistillArguments, check_servers
@@ -88,7 +91,7 @@ class Arguments:
     data_root: str | None = setting(None, "folder of the local data files")
     keys: list[str] = setting([], "of any stage, as grpo.top_p=0.8")
     accelerate: str | None = setting(None, "file of configs/accelerate that starts the stages")
-    num_processes: int | None = setting(None, "in place of the launch file's")
+    num_processes: Count | None = setting(None, "in place of the launch file's")
     launch_is_known: bool = setting(True, "false: what depends on it is left to the launch")
 
     def __post_init__(self) -> None:
@@ -174,9 +177,11 @@ def look(args: Arguments, given: list[str]) -> tuple[list[str], dict[str, Settin
     launch = read_launch(args.accelerate, 1)
     started_from: list[str] = []  # the model of the first stage that trains
     for stage, line in command_lines(args, given):
+        own, hf, _ = load_keys(stage)
         try:
-            settings = check_line(args, stage, line, launch, started_from, on_cpu)
-            found.setdefault(stage, settings)
+            settings = read_settings(own, hf, line, DEFAULTS if hf else None)
+            check = functools.partial(check_line, args, stage, launch, started_from, on_cpu)
+            found.setdefault(stage, with_types_if_needed(settings, check))
         except UserError as error:
             for text in error.lines:
                 has_place = f"{stage}.yaml" in text or text.startswith(COMMAND_LINE)
@@ -187,15 +192,14 @@ def look(args: Arguments, given: list[str]) -> tuple[list[str], dict[str, Settin
 def check_line(
     args: Arguments,
     stage: str,
-    line: list[str],
     launch: dict[str, Any],
     started_from: list[str],
     on_cpu: list[OnCpu],
+    settings: Settings,
 ) -> Settings:
     """Refuse one stage's mistakes that show without torch; returns its settings."""
     processes = args.num_processes or launch.get("num_processes", 1)
     own, hf, check = load_keys(stage)
-    settings = read_settings(own, hf, line, DEFAULTS if hf else None)
     needs_vllm = settings.get("use_vllm") or settings.get("backend") == "vllm"
     is_made = Path(args.run, stage, manifest.NAME).exists()
     if needs_vllm and not is_made and not is_installed("vllm"):
@@ -210,10 +214,10 @@ def check_line(
         started_from.append(model)
     if stage in ("difficulty", "eval") and not is_made and started_from:
         refuse_too_long(args, stage, settings, started_from[0])
-    if check and (args.launch_is_known or not hf):
-        with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
+    with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
+        if check and (args.launch_is_known or not hf):
             settings = run_check(settings, check)
-    (made,) = build(settings, own)
+        (made,) = build(settings, own)
     if hf and not is_made:
         check_packages(settings)
     if stage == "distill" and not Path(made.output_dir, manifest.NAME).exists():
@@ -254,11 +258,12 @@ def rehearse(
         return before
     result = Found()
     with on_one_cpu():
-        for stage, settings in found.items():
+        for stage, given in found.items():
             try:
+                settings = given.as_trl_types()
                 check_model(settings, models[stage])
             except UserError as error:  # nothing else can be tried
-                result.faults += [f"{stage}.yaml: {line}" for line in error.lines]
+                result.faults += [in_stage(stage, given, line) for line in error.lines]
                 continue
             with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
                 typed = frozenset({*settings.typed, *settings._overrides})
@@ -274,6 +279,12 @@ def rehearse(
         kept.parent.mkdir(parents=True, exist_ok=True)
         manifest.write_json(kept, {"inputs": state, **vars(result)})
     return result
+
+
+def in_stage(stage: str, settings: Settings, line: str) -> str:
+    """A refusal with the name of the stage's file in place of the path, where that is its place."""
+    is_of_file = line.startswith(f"{settings.path}: ")
+    return f"{stage}.yaml: {line.removeprefix(settings.path + ': ')}" if is_of_file else line
 
 
 def is_off() -> bool:
@@ -360,7 +371,11 @@ def main() -> None:
         models = {stage: origin(found, stage, args.run) for stage in trained}
         result = rehearse(trained, models, processes, engine)
         sys.stderr.write("".join(f"{args.recipe}/{one_line(line)}\n" for line in result.notes))
-        faults = [f"{args.recipe}/{line}" for line in result.faults]
+        elsewhere = (COMMAND_LINE, args.overlay or COMMAND_LINE)
+        faults = [
+            line if line.startswith(elsewhere) else f"{args.recipe}/{line}"
+            for line in result.faults
+        ]
     told = faults[:MOST_FAULTS]
     for line in told[:-1]:
         sys.stderr.write(f"error: {one_line(line)}\n")

@@ -26,7 +26,7 @@ import numpy as np
 
 from data_prep.sampling.problems import load_pass_counts
 from pipeline.errors import UserError
-from pipeline.own_code import load_own
+from pipeline.own_code import is_own, load_own
 from stages.blame import blamed
 
 if TYPE_CHECKING:
@@ -450,7 +450,7 @@ def build_curriculum(
     """The curriculum of a recipe over its rows; None where nothing has to be followed."""
     if not args.follows_pass_rates():
         return None
-    if ":" in args.curriculum:
+    if is_own(args.curriculum):
         own = load_own(args.curriculum, "curriculum", Curriculum)
         with blamed("curriculum", args.curriculum, own, str):
             return own(rows, num_generations, seed)

@@ -12,10 +12,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
+from pydantic import Field
+
+from pipeline.key_types import own_keys, validated
 from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from pipeline.settings import setting
+from pipeline.values import Count, Natural, NotNegative, Share
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +30,8 @@ DOUBLED = re.compile(rf"</(think|answer)>\s*<\1>|({TAG.pattern})\s*(?:(?:{TAG.pa
 RECENT = 10  # steps too young for the reference
 SPAN = 40  # steps of the reference
 
-ACTIONS = ("off", "warn", "rollback", "stop")
+Action = Literal["off", "warn", "rollback", "stop"]
+ACTIONS = get_args(Action)
 # Verdicts on completions that have no answer to compare.
 UNGRADABLE = ("no_think", "unclosed_think", "no_answer", "several_answers", "unparseable")
 # Shares of a step's completions, or groups, that tell why its groups are not informative.
@@ -89,44 +94,54 @@ class GuardSettings:
     "rollback" goes back to the last healthy checkpoint. Shares and rates are in [0, 1].
     """
 
-    repetition: str = setting("warn", "if many completions repeat: off, warn, rollback, stop")
-    eos: str = setting("warn", "if completions no longer end: off, warn, rollback, stop")
-    entropy: str = setting("warn", "if the policy gets deterministic: off, warn, rollback, stop")
-    length: str = setting("warn", "if completions grow suddenly: off, warn, rollback, stop")
-    alignment: str = setting(
+    repetition: Action = setting("warn", "if many completions repeat: off, warn, rollback, stop")
+    eos: Action = setting("warn", "if completions no longer end: off, warn, rollback, stop")
+    entropy: Action = setting("warn", "if the policy gets deterministic: off, warn, rollback, stop")
+    length: Action = setting("warn", "if completions grow suddenly: off, warn, rollback, stop")
+    alignment: Action = setting(
         "warn", "if sampler and trainer disagree on log-probs: off, warn, rollback, stop"
     )
-    weights: str = setting("warn", "if most weights do not move: off, warn, rollback, stop")
-    no_signal: str = setting("warn", "if almost all groups have zero variance: off, warn, stop")
+    weights: Action = setting("warn", "if most weights do not move: off, warn, rollback, stop")
+    # A run that never learned has no checkpoint that is better than another.
+    no_signal: Literal["off", "warn", "stop"] = setting(
+        "warn", "if almost all groups have zero variance: off, warn, stop"
+    )
     # `repeated_ngram_share` says why not fewer; a healthy run's entropy may end near 0.02.
-    repetition_ngram: int = setting(8, "repetition: n of the n-grams, in tokens")
-    max_repetition: float = setting(
+    repetition_ngram: Count = setting(8, "repetition: n of the n-grams, in tokens")
+    max_repetition: Share = setting(
         0.5, "repetition: score above which a completion is repetitive, 0..1"
     )
-    max_repetitive_share: float = setting(
+    max_repetitive_share: Share = setting(
         0.2, "repetition: limit for the share of repetitive completions, 0..1"
     )
-    cut_off_rise: float = setting(0.2, "eos: limit for the rise of the cut-off rate, 0..1")
-    min_entropy: float = setting(0.002, "entropy: least mean, nats per token")
-    max_length_growth: float = setting(2.0, "length: limit for recent mean / reference mean")
-    max_logp_mismatch: float = setting(
+    cut_off_rise: Share = setting(0.2, "eos: limit for the rise of the cut-off rate, 0..1")
+    min_entropy: NotNegative = setting(0.002, "entropy: least mean, nats per token")
+    max_length_growth: Annotated[float, Field(ge=1)] = setting(
+        2.0, "length: limit for recent mean / reference mean"
+    )
+    max_logp_mismatch: Annotated[float, Field(ge=1)] = setting(
         1.05, "alignment: limit for the mean of exp|log-prob difference|"
     )
-    min_moved_share: float = setting(
+    min_moved_share: Share = setting(
         0.05, "weights: least share that an optimizer step must move, 0..1"
     )
-    min_signal: float = setting(0.05, "no_signal: least share of informative groups, 0..1")
-    patience: int = setting(3, "violating steps in a row before a guard acts")
-    baseline_steps: int = setting(5, "steps before eos and length judge")
-    rollback_lr_factor: float = setting(0.5, "a roll-back multiplies learning_rate by this, 0..1")
-    max_rollbacks: int = setting(3, "most roll-backs; the next one stops the run")
+    min_signal: Annotated[float, Field(gt=0, le=1)] = setting(
+        0.05, "no_signal: least share of informative groups, 0..1"
+    )
+    patience: Annotated[int, Field(ge=1, le=RECENT)] = setting(
+        3, "violating steps in a row before a guard acts"
+    )
+    baseline_steps: Annotated[int, Field(ge=1, le=SPAN)] = setting(
+        5, "steps before eos and length judge"
+    )
+    rollback_lr_factor: Annotated[float, Field(ge=1e-6, le=1)] = setting(
+        0.5, "a roll-back multiplies learning_rate by this, 0..1"
+    )
+    max_rollbacks: Natural = setting(3, "most roll-backs; the next one stops the run")
 
     def __post_init__(self) -> None:
-        for name in GUARDS:
-            # A run that never learned has no checkpoint that is better than another.
-            known = ACTIONS if name != "no_signal" else ("off", "warn", "stop")
-            if (action := getattr(self, name)) not in known:
-                raise ValueError(f"guard_{name}: must be {' or '.join(known)} (got {action!r})")
+        for name, key in own_keys(GuardSettings).items():
+            validated(key.annotation, f"guard_{name}", getattr(self, name))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "pipeline": [
         ("console", "memory", "values", "renamed", "stages", "venv"),
         ("errors", "names"),
+        ("key_types",),
         ("strict_yaml", "json_files", "paths", "consent", "folders", "own_imports"),
         ("lock", "manifest"),
         ("models.hub",),

@@ -1,8 +1,8 @@
 """Each mistake of the table is told by its key, each valid setting passes in silence.
 
 `keys.tsv` has a row for each: settings of a stage, changes to the tiny model's configuration, and
-the key that is named. `by` says who names it: `rules` without torch, `rehearsal` in seconds; the
-latter are slow. What is `harmless` is read by nobody who would care, and nothing is said.
+the key that is named. `by` says who names it: `rules` and types at once, `rehearsal` in seconds;
+the latter are slow. What is `harmless` is read by nobody who would care, and nothing is said.
 """
 
 import csv
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.settings import build
+from pipeline.settings import build, run_check
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
 from stages.preflight import narrow
 from stages.preflight.attempts import Rehearsal, inspect
@@ -42,12 +42,13 @@ def rows():
 
 
 def told_by_rules(stage, values, processes, monkeypatch):
-    """The settings, and the keys that are named without torch; none where a value is refused."""
+    """The settings, and the keys that are named without a step; none where one is refused."""
     monkeypatch.setenv("WORLD_SIZE", str(processes))
     try:
         settings = settings_of(BASE | values, *CLASSES[stage])
-        settings = CHECKS[stage](settings)
+        settings = run_check(settings, CHECKS[stage])
         build(settings, CLASSES[stage][0])
+        settings = settings.as_trl_types()
     except ValueError as error:
         return None, [str(error).removeprefix("recipe: ").partition(":")[0]]
     finally:

@@ -96,6 +96,12 @@ def test_a_second_start_repeats_nothing(monkeypatch, tmp_path, kept):
         look(monkeypatch, tmp_path, "learning_rate=1e-5")
 
 
+def test_all_values_of_another_type_are_told_with_their_place():
+    found = rehearse("grpo", "--learning_rate", "quick", "--bf16", "maybe", "--beta", "[1]")
+    assert all(line.startswith("command line: ") for line in found.faults)
+    assert {*keys_of(found.faults)} == {"learning_rate", "bf16", "beta"}
+
+
 def test_faults_are_kept_as_long_as_the_files_are_as_they_were(monkeypatch, tmp_path):
     code = tmp_path / "mine_of_rehearsal.py"
     code.write_text("def half(completions, **columns):\n    return 1 / 0\n")

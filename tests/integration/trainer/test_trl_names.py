@@ -22,7 +22,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import RepeatSampler
 
 from pipeline.errors import UserError
-from pipeline.settings import HF_SOURCES, hf_keys
+from pipeline.key_types import HF_SOURCES, UNSET, hf_keys
 from stages.arguments import GRPO, GrpoArguments
 from stages.rules import CLIP, check_grpo_keys
 from stages.trainer.rollouts import advantages, sum_rewards
@@ -283,11 +283,18 @@ def test_what_makes_a_row_without_advantage_matter():
 
 @pytest.mark.parametrize("name", sorted(HF_SOURCES))
 def test_hf_keys_equal_the_installed_dataclass(name):
-    """The fields read from TRL's source are those of the class it defines."""
+    """Names and defaults read from TRL's source are those of the class it defines."""
     import trl
 
-    defined = {f.name for f in dataclasses.fields(getattr(trl, name)) if f.init}
-    assert set(hf_keys(name)) == {name for name in defined if not name.startswith("_")}
+    defined = {f.name: f for f in dataclasses.fields(getattr(trl, name)) if f.init}
+    keys = hf_keys(name)
+    assert keys.keys() == {name for name in defined if not name.startswith("_")}
+    for key, found in keys.items():
+        field = defined[key]
+        is_made = field.default_factory is not dataclasses.MISSING
+        default = field.default_factory() if is_made else field.default
+        assert found.default == default or found.default is UNSET, key
+    assert {key for key, found in keys.items() if found.default is UNSET} <= {"optim"}
 
 
 def test_choices_are_those_trl_computes():

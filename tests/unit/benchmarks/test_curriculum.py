@@ -137,5 +137,3 @@ def test_stock_is_always_run():
     keys = {"grpo_config": "c", "recipe_run": "r", "out": "o"}
     assert BenchArguments(**keys).modes == [*MODES]
     assert BenchArguments(**keys, modes=["refill"]).modes == ["stock", "refill"]
-    with pytest.raises(ValueError, match=r"^modes: "):
-        BenchArguments(**keys, modes=["best"])

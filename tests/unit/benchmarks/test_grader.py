@@ -1,9 +1,7 @@
 """The grader's benchmark: its figures by hand, and what its completions are."""
 
-import pytest
-
 from benchmarks import grader, grader_cases
-from benchmarks.grader import BASELINE, SINGLE, BenchArguments, Measured
+from benchmarks.grader import BASELINE, SINGLE, Measured
 from grading.compare import is_parseable
 from grading.extract import is_well_formed
 
@@ -50,9 +48,3 @@ def test_completions_are_new_in_every_round_and_say_what_they_are_to_say():
         assert {case.is_right for case in sets["expressions"]} == {True, False}
     golds = [{case.gold for case in sets["expressions"]} for sets in rounds]
     assert not golds[0] & golds[1] and not golds[1] & golds[2] and not golds[0] & golds[2]
-
-
-@pytest.mark.parametrize(("key", "value"), [("rounds", 1), ("rows", 0)])
-def test_settings_that_give_no_figures_are_refused(key, value):
-    with pytest.raises(ValueError, match="at least 2 and 1"):
-        BenchArguments(out="x.md", **{key: value})

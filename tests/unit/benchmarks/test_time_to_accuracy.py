@@ -192,8 +192,6 @@ def test_a_damaged_line_is_named(place, tmp_path):
         ({"tuning_seeds": [1]}, r"tuning_seeds: \[1\]"),
         ({"seeds": []}, "seeds"),
         ({"learning_rates": [1e-4, 1e-4]}, "learning_rates"),
-        ({"stock_steps": 0}, "stock_steps: 0"),
-        ({"jobs": 0}, "jobs: 0"),
     ],
 )
 def test_wrong_keys_are_refused(place, keys, message):

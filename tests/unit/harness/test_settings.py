@@ -14,6 +14,8 @@ from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 from grading import extract
 from pipeline import lock, manifest, prompts, rows
 from pipeline.errors import UserError
+from pipeline.key_types import own_keys
+from pipeline.settings import convert
 from tests.unit.stages.helpers import write_model
 
 ROW = json.dumps(
@@ -44,14 +46,8 @@ def test_checkpoints_by_name():
 REFUSED = [
     ("checkpoints", ["sft=a", "sft=b"], "checkpoints: the name 'sft' occurs twice"),
     ("checkpoints", [], r"checkpoints: \[\] is empty"),
-    ("dtype", "fp32", "dtype: must be one of float32, bfloat16, float16 .got 'fp32'"),
-    ("backend", "sglang", "backend: must be one of hf, vllm .got 'sglang'"),
-    ("prompt", "thinking", "prompt: must be one of none, think, boxed"),
-    ("answer_form", "boxed", r"answer_form: must be one of box, tags, .*\(got 'boxed'\)"),
-    ("tasks", ["gsm9k"], "tasks: must be of aime24, .*got 'gsm9k'"),
     ("tasks", ["gsm8k", "gsm8k"], "tasks: 'gsm8k' occurs twice; remove one"),
     ("tasks", [], r"tasks: \[\] is empty, and so is official; list at least one task"),
-    ("official", ["aime24"], "official: must be of arc_challenge, .*got 'aime24'"),
     ("official", ["gsm8k", "gsm8k"], "official: 'gsm8k' occurs twice"),
     ("test_file", None, "test_file: missing; the task held_out reads it"),
     ("tasks", ["transfer"], "transfer_file: missing; the task transfer reads it"),
@@ -63,6 +59,22 @@ def test_settings_are_checked(key, value, message):
     with pytest.raises(UserError, match=message) as error:
         arguments(**{key: value})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("dtype", "fp32"),
+        ("backend", "sglang"),
+        ("prompt", "thinking"),
+        ("answer_form", "boxed"),
+        ("tasks", ["gsm9k"]),
+        ("official", ["aime24"]),
+    ],
+)
+def test_a_value_is_one_of_those_known(key, value):
+    with pytest.raises(UserError, match=f"^x: {key}: must be '"):
+        convert(key, value, own_keys(EvalArguments)[key], "x")
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from data_prep.sampling.problems import ProblemSetArguments
 from eval.harness.settings import EvalArguments
 from pipeline.consent import check_env
 from pipeline.errors import UserError
+from pipeline.key_types import known_keys
 from pipeline.renamed import NOTES, REMOVED, RENAMED, hint
-from pipeline.settings import known_keys, read_settings
+from pipeline.settings import read_settings
 from pipeline.variables import VARIABLES
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
 from stages.distill import DistillArguments

@@ -1,4 +1,4 @@
-"""YAML: what a person would read in another way is refused, with the line."""
+"""YAML: a key given twice and what is no YAML are refused with the line; values are plain."""
 
 import subprocess
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import pytest
 
 from pipeline import manifest, strict_yaml
 from pipeline.errors import UserError
-from pipeline.settings import _as_number, read_settings, read_yaml
+from pipeline.settings import read_settings, read_yaml
 from stages.launch import asked_of_launcher
 
 
@@ -18,10 +18,6 @@ class Empty:
 
 
 ROOT = Path(__file__).resolve().parents[3]
-BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
-    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
-)
 
 
 @pytest.mark.parametrize(
@@ -31,27 +27,11 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("seed: 1\n'seed': 3", 2, ["lines 1 and 2"]),
         ("env:\n  A: 1\n  B: 2\n  A: 3", 4, ["lines 2 and 4"]),
         ("sft:\n- {name: a,\n   name: b}", 3, ["lines 2 and 3"]),
-        ("<<: {a: 1}\n<<: {b: 1}", 2, ["lines 1 and 2"]),
-        ("a: 1\n1: 2", 2, ["'1'"]),
-        ("on: 2", 1, ["'on'"]),
-        ("~: 2", 1, ["'~'"]),
-        ("? [a]\n: 1", 1, ["sequence"]),
-        ("a: 1\nb: 010", 2, ["010", "8"]),
-        ("b: [1, -0777]", 1, ["0777"]),
-        ("b: {c: 1:30}", 1, ["c: ", "1:30"]),
-        ("b: 1:30.5", 1, ["1:30.5"]),
-        ("b: 0x10", 1, ["0x10"]),
-        ("b: 0b11", 1, ["0b11"]),
-        ("b: 2024-01-31", 1, ["2024-01-31"]),
-        ("b: 2024-13-41", 1, ["2024-13-41"]),
-        (f"b: {'9' * 5000}", 1, []),
-        ("b: !!int '010'", 1, ["010"]),
-        ("b: !!bool maybe", 1, ["maybe"]),
-        ("b: !!set {a}", 1, ["set"]),
+        ("? [a]\n: 1", 1, ["unhashable"]),
+        (f"b: {'9' * 5000}", None, []),
+        ("b: !!bool maybe", None, ["maybe"]),
         ("b: !!python/object/apply:os.system [ls]", 1, ["python"]),
         ("b: =", 1, []),
-        ("a: 1\nb: &b [*b]", 2, ["alias"]),
-        (BOMB, None, ["aliases"]),
         ("b: *nothing", 1, ["nothing"]),
         ("--- {a: 1}\n--- {b: 1}", 2, []),
         ("a: 1\n\tb: 2", 2, []),
@@ -60,7 +40,7 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         (f"b: {'[' * 5000}", None, ["deep"]),
     ],
 )
-def test_what_reads_as_something_else_is_refused_with_its_line(text, line, words):
+def test_a_key_given_twice_and_what_is_no_yaml_are_refused(text, line, words):
     with pytest.raises(UserError) as refused:
         strict_yaml.parse(text, "grpo.yaml")
     message = str(refused.value)
@@ -77,6 +57,7 @@ def test_what_reads_as_something_else_is_refused_with_its_line(text, line, words
         *[("+3", 3), ("-0.0", 0.0), ("1.10", 1.1), ("null", None), ("~", None), ("", None)],
         *[("yes", True), ("off", False), ("'010'", "010"), ("!!str 010", "010"), ("08", "08")],
         *[(".inf", float("inf")), ("1-2", "1-2"), ("a:b", "a:b"), ("e5", "e5"), ("1e", "1e")],
+        ("2024-01-31", "2024-01-31"),
     ],
 )
 def test_plain_values_are_read_as_written(written, value):
@@ -125,17 +106,11 @@ def test_a_number_in_exponent_form_has_one_hash_and_one_type(tmp_path):
 def test_a_variable_of_the_environment_is_set_as_it_is_written(written, tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text(f"env: {{WANDB_MODE: {written}}}\n")
-    with pytest.raises(UserError, match=r"WANDB_MODE: .* quote it"):
+    with pytest.raises(UserError, match="env: WANDB_MODE: must be a valid string"):
         read_settings(Empty, (), ["--config", str(path)])
     path.write_text("env: {WANDB_MODE: 'off', OMP_NUM_THREADS: 1}\n")
     found = read_settings(Empty, (), ["--config", str(path)]).env
     assert found == {"WANDB_MODE": "off", "OMP_NUM_THREADS": "1"}
-
-
-def test_whole_numbers_keep_their_digits():
-    for number in (2**53 + 1, 2**63 - 1, -(2**60) - 1):
-        for written in (number, str(number)):
-            assert _as_number(written, ["int"]) == number
 
 
 def test_the_launchers_file_is_read_as_strictly(tmp_path):

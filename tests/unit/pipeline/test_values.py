@@ -11,10 +11,10 @@ from data_prep.build.recipe import Source
 from pipeline import manifest
 from pipeline import settings as config
 from pipeline.errors import UserError
-from pipeline.settings import known_keys, read_settings
+from pipeline.key_types import known_keys
+from pipeline.settings import read_settings
 from pipeline.values import RANGES, fault, redact
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
-from stages.trainer.guards import RECENT, SPAN
 
 COMMANDS = (
     "data_prep.build.__main__", "stages.tiny_model", "stages.sft", "stages.difficulty",
@@ -32,30 +32,38 @@ class Parsed(Exception):
     """Carries the classes of a command's keys out of its `main`."""
 
 
-def numeric_keys():
-    """`{name: Key}` of all commands."""
+def all_keys():
+    """`(name, Key)` of all commands."""
 
     def parse(doc, own, hf=(), *_, **__):
         raise Parsed(own, hf)
 
-    found = known_keys(Source)
+    found = [*known_keys(Source).items()]
     for command in COMMANDS:
         module = importlib.import_module(command)
         with mock.patch.object(module, "parse", parse), pytest.raises(Parsed) as parsed:
             module.main()
-        found |= known_keys(*parsed.value.args)
-    return {k: v for k, v in found.items() if {"int", "float"} & {*v.members, v.item}}
+        found += known_keys(*parsed.value.args).items()
+    return found
 
 
-def test_every_numeric_key_has_a_range_that_holds_its_default():
-    keys = numeric_keys()
-    assert keys.keys() == RANGES.keys() | ANY
-    for name, key in keys.items():
-        assert name in ANY or key.default is config.UNSET or fault(name, key.default) is None
-        assert fault(name, math.nan) == f"{name}: must be finite (got nan)"
-        assert fault(name, -math.inf) and (name in ANY or fault(name, -2) or fault(name, 2))
-    assert RANGES["guard_patience"].endswith(f" {RECENT}")
-    assert RANGES["guard_baseline_steps"].endswith(f" {SPAN}")
+def is_refused(name, key, value):
+    try:
+        config.convert(name, value, key, "x")
+    except UserError:
+        return True
+    return False
+
+
+def test_every_default_fits_and_every_number_has_a_range():
+    keys = all_keys()
+    for name, key in keys:
+        assert key.default in (None, config.UNSET) or not is_refused(name, key, key.default), name
+    numbers = [(name, key) for name, key in keys if {"int", "float"} & key.kinds]
+    assert RANGES.keys() | ANY <= {name for name, _ in numbers}
+    for name, key in numbers:
+        assert is_refused(name, key, math.nan) and is_refused(name, key, -math.inf), name
+        assert name in ANY or is_refused(name, key, -9) or is_refused(name, key, 9), name
 
 
 @pytest.mark.parametrize(
@@ -83,7 +91,7 @@ def test_ranges_hold_wherever_a_value_comes_from(tmp_path, key, good, bad, place
             path = tmp_path / "values.yaml"
             path.write_text(json.dumps({key: value}))
             argv[2:] = [f"--{place.replace('command line', 'config')}", str(path)]
-        read_settings(GrpoArguments, GRPO, argv, DEFAULTS)
+        read_settings(GrpoArguments, GRPO, argv, DEFAULTS).as_trl_types()
 
     for value in good:
         read(value)

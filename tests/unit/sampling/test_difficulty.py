@@ -8,7 +8,9 @@ from data_prep.sampling import ProblemSetArguments
 from data_prep.sampling.problems import SampledSet, load_pass_counts, load_problems
 from data_prep.sampling.store import Completion, SampleStore
 from pipeline.errors import UserError
+from pipeline.key_types import own_keys
 from pipeline.prompts import build_prompt
+from pipeline.settings import convert
 from stages.difficulty import write_rates
 from tests.files import read_rows, write_rows
 
@@ -105,5 +107,5 @@ def test_a_damaged_row_of_pass_rates_is_named_by_line(tmp_path, line):
 
 def test_a_problem_set_needs_samples():
     """An evaluation may do with its greedy completions."""
-    with pytest.raises(UserError, match="num_samples"):
-        ProblemSetArguments(**PATHS, num_samples=0)
+    with pytest.raises(UserError, match=r"^x: num_samples: must be at least 1"):
+        convert("num_samples", 0, own_keys(ProblemSetArguments)["num_samples"], "x")

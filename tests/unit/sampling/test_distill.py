@@ -18,15 +18,15 @@ SERVER = {"backend": "openai", "base_url": "http://localhost:8000/v1"}
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"prompt": "nice"}, "prompt"),
         (SERVER | {"base_url": "localhost:8000"}, "base_url"),
         (SERVER | {"base_url": "http://localhost:80a/v1"}, "base_url"),
         (SERVER | {"backend": "vllm"}, "base_url"),
-        ({"dtype": "int8"}, "dtype"),
         ({"teachers": [{"model_name_or_path": "a"}]}, "teachers"),
         ({"teachers": [{"name": "a"}, {"name": "a"}]}, "teachers: two are named a"),
         ({"teachers": [{"name": "a", "output_dir": "b"}]}, "teachers"),
         ({"teachers": [{"name": "a", "top_p": 2}]}, "teachers: a: top_p"),
+        ({"teachers": [{"name": "a", "prompt": "nice"}]}, "teachers: a: prompt"),
+        ({"teachers": [{"name": "a", "dtype": "int8"}]}, "teachers: a: dtype"),
         ({"teachers": [{"name": "a", "keep": 5}]}, "teachers: a: keep"),
         ({"teachers": [{"name": "a", "backend": "openai"}]}, "teachers: a: base_url"),
         # their samples would be the same

@@ -8,7 +8,8 @@ from data_prep.sampling import ProblemSetArguments
 from data_prep.sampling.keys import READ_BY, check_sampling
 from eval.harness.settings import EvalArguments
 from pipeline.errors import UserError
-from pipeline.settings import known_keys, read_settings, run_check
+from pipeline.key_types import known_keys
+from pipeline.settings import read_settings, run_check
 from stages.distill import DistillArguments, check_keys
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -38,9 +39,6 @@ def check_of(own):
         (EvalArguments, "vllm_max_model_length: 64", "vllm_max_model_length"),
         (ProblemSetArguments, "vllm_gpu_memory_utilization: 0.5", "vllm_gpu_memory_utilization"),
         (ProblemSetArguments, "batch_size: 8\ntemperature: 0.5", None),
-        # A backend that the stage does not have is refused by itself.
-        (ProblemSetArguments, "backend: openai\nbatch_size: 8", None),
-        (EvalArguments, "backend: server\nbatch_size: 8", None),
         (DistillArguments, "concurrency: 8", "concurrency"),
         (DistillArguments, OPENAI + "batch_size: 8", "batch_size"),
         (DistillArguments, OPENAI + "concurrency: 8", None),

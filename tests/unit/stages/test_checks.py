@@ -10,7 +10,8 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from pipeline.settings import own_keys, parse, read_settings, run_check
+from pipeline.key_types import own_keys, shown_type
+from pipeline.settings import build, parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, SftArguments
 from stages.host import check_grpo, check_sft
 from stages.resuming import why_not_resumed, why_restarted
@@ -122,6 +123,7 @@ def test_an_override_drops_the_yamls_keys_that_it_makes_pointless(flags, dropped
     settings = read_settings(GrpoArguments, GRPO, argv, DEFAULTS)
     kept = run_check(settings, check_grpo_keys)
     assert settings.keys() - kept.keys() == dropped
+    build(kept, GrpoArguments)
     assert len(capsys.readouterr().err.splitlines()) == len(dropped)
 
 
@@ -244,7 +246,7 @@ def test_help_explains_every_key(capsys):
         key = keys[f"guard_{field.name}"]
         assert (key.default, key.type) == (field.default, field.type)
         own = own_keys(GrpoArguments)
-        shown = f"{own[key.name].annotation}, default {key.default!r}"
+        shown = f"{shown_type(own[key.name].annotation)}, default {key.default!r}"
         words = f"{key.name}: {shown} {field.metadata['help']}"
         assert words in " ".join(out.split())
         if field.default == "warn":  # an action's help lists the actions that work

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.schema import COLUMNS
-from pipeline.settings import own_keys
+from pipeline.key_types import own_keys
 from pipeline.stages import STAGES, config_name
 from stages.arguments import GrpoArguments, SftArguments
 
@@ -35,7 +35,8 @@ def call(module, *flags):
     env = os.environ | {"PYTHONPATH": str(ROOT), "WORLD_SIZE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
     out, _, imported = done.stdout.rpartition("imported:")
-    assert imported.strip() == "", f"{module} {flags} imported {imported}"
+    is_trls_help = "--help" in flags and module in ("stages.sft", "stages.grpo")
+    assert is_trls_help or imported.strip() == "", f"{module} {flags} imported {imported}"
     return done.returncode, out, done.stderr
 
 

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from pipeline.errors import UserError
-from pipeline.settings import Settings, known_keys, run_check
+from pipeline.key_types import known_keys
+from pipeline.settings import Settings, run_check
 from stages import launch
 from stages.arguments import GRPO, GrpoArguments
 from stages.launch import asked_of_launcher, check_launch, check_started, keep_batch, launched

@@ -106,9 +106,9 @@ def test_an_own_curriculum_needs_a_reward_that_tells_right_from_wrong():
         GrpoArguments(train_file="f", curriculum=CURRICULUM, reward_funcs=["overlong"])
 
 
-def test_a_typo_names_the_nearest_curriculum():
-    with pytest.raises(ValueError, match=r"curriculum: .*did you mean predictive"):
-        GrpoArguments(train_file="f", curriculum="predictiv")
+def test_a_typo_names_the_nearest_curriculum(check):
+    with pytest.raises(UserError, match=r"curriculum: .*did you mean 'predictive'"):
+        check("", "--curriculum", "predictiv")
 
 
 def test_an_overlay_is_a_file_too(check):
@@ -134,8 +134,8 @@ def test_a_dotted_name_is_trls_own_style(check, monkeypatch):
     assert GrpoArguments(train_file="f", reward_funcs=[name]).reward_funcs == [name]
     with pytest.raises(UserError, match=r"reward_funcs: no_such\.module\.brief cannot be loaded"):
         check("", "--reward_funcs", "no_such.module.brief")
-    with pytest.raises(ValueError, match="reward_funcs: must be of correctness_reward"):
-        GrpoArguments(train_file="f", reward_funcs=["correctness"])
+    with pytest.raises(UserError, match="reward_funcs: must be 'correctness_reward'"):
+        check("", "--reward_funcs", "correctness")
 
 
 @pytest.mark.parametrize(

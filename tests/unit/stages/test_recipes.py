@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from eval.report.page import load_references, reference_table
-from pipeline.settings import known_keys, read_settings
+from pipeline.key_types import known_keys
+from pipeline.settings import read_settings
 from stages import published_sweeps
 from stages.arguments import DEFAULTS
 from stages.preflight.inputs import KEYS_OF
