@@ -8,6 +8,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Of each command that a test starts: it would take ten seconds more. Its own tests switch it on.
 os.environ["REHEARSE"] = "off"
+# Before any test imports the hub's library, which reads it once: a test would wait for the hub.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -117,7 +117,7 @@ class Rehearsal:
         with blamed_curriculum(getattr(args, "curriculum", ""), trainer):
             training.train(trainer, self.stage, checkpoint)
         training.save(trainer)
-        self.unused = unused_arguments(trainer)
+        self.unused = unused_arguments(trainer) if self.values.get("optim_args") else []
 
     def error_of(self, values: Mapping[str, Any], resumes: bool = True) -> Exception | None:
         """What an attempt raises."""
@@ -200,7 +200,7 @@ class Rehearsal:
 
 def unused_arguments(trainer: Any) -> list[str]:
     """The names in `optim_args` that the trainer's optimizer does not have; nobody refuses them."""
-    optimizer, given = trainer.optimizer, trainer.args.optim_args or ""
+    optimizer, given = trainer.optimizer, trainer.args.optim_args
     names = [pair.partition("=")[0].strip() for pair in given.split(",") if pair]
     known = optimizer.param_groups[0].keys()
     return [name for name in names if name not in known and not hasattr(optimizer, name)]

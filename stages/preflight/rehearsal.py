@@ -261,9 +261,13 @@ def rehearse(
         for stage, given in found.items():
             try:
                 settings = given.as_trl_types()
-                check_model(settings, models[stage])
             except UserError as error:  # nothing else can be tried
                 result.faults += [in_stage(stage, given, line) for line in error.lines]
+                continue
+            try:
+                check_model(settings, models[stage])
+            except UserError as error:  # here, too
+                result.faults += [f"{stage}.yaml: {line}" for line in error.lines]
                 continue
             with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
                 typed = frozenset({*settings.typed, *settings._overrides})
