@@ -1,6 +1,6 @@
 """Print the changelog's section of a release; refuse a tag that is not the project's version.
 
-python .github/release.py v0.2.0
+python .github/release.py v0.3.0
 """
 
 import re
@@ -27,7 +27,7 @@ def notes(tag: str) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("error: name one tag: python .github/release.py v0.2.0")
+        sys.exit("error: name one tag: python .github/release.py v0.3.0")
     try:
         sys.stdout.write(notes(sys.argv[1]))
     except ValueError as error:
