@@ -149,14 +149,15 @@ def start(words: Sequence[str], **variables: str) -> subprocess.CompletedProcess
 def index_variables(python: str) -> dict[str, str]:
     """uv's variables for the package indexes that the user has set for pip; uv's own count first.
 
-    Packages are named with version and hash, so any index may give them, as with pip.
+    Packages are named with version and hash, so any index may give them. As pip does, uv compiles
+    them: else the first start of each library would take seconds more.
     """
     listed = start([python, "-m", "pip", "config", "list"]).stdout
     found: dict[str, str] = {}
     for section in ("global", "install", ":env:"):  # later ones count
         lines = re.findall(rf"(?m)^{section}\.([\w-]+)=(.*)$", listed)
         found |= {name: str(ast.literal_eval(value)) for name, value in lines}
-    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_COMPILE_BYTECODE": "1"}
     for variable, name in OF_PIP.items():
         if found.get(name) and not os.environ.get(variable):
             comma = "," if variable == "UV_FIND_LINKS" else " "

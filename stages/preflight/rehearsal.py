@@ -180,6 +180,8 @@ def look(args: Arguments, given: list[str]) -> tuple[list[str], dict[str, Settin
         own, hf, _ = load_keys(stage)
         try:
             settings = read_settings(own, hf, line, DEFAULTS if hf else None)
+            if hf and stage in found:  # a run of a sweep, which is not rehearsed
+                settings = settings.as_trl_types()
             check = functools.partial(check_line, args, stage, launch, started_from, on_cpu)
             found.setdefault(stage, with_types_if_needed(settings, check))
         except UserError as error:

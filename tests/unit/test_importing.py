@@ -17,15 +17,17 @@ WITH_MODELS = (
     "stages.own_logs",
     "stages.own_reward",
     "stages.packed_rows",
+    "stages.preflight.tracker",
     "stages.rewards",
+    "stages.saving",
     "stages.sft_rows",
     "stages.trainer.",
     "stages.training",
     "stages.trial",
 )
 LIGHT_ALL_THE_SAME = ("stages.trainer.curriculum", "stages.trainer.guards")
-# The light modules use them. Only the worker of `grading/lenient.py` imports math-verify.
-LIBRARIES = ["rich.text", "pandas", "matplotlib", "jinja2", "datasketch", "math_verify"]
+# The light modules use them. Only a worker imports math-verify.
+LIBRARIES = ["pydantic", "rich.text", "pandas", "matplotlib", "jinja2", "datasketch", "math_verify"]
 
 
 def test_importing_a_light_module_changes_nothing():

@@ -88,6 +88,7 @@ def test_uv_takes_the_indexes_that_pip_is_set_to(tmp_path, monkeypatch):
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://mine.example/simple")
     assert venv.index_variables(sys.executable) == {
         "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_COMPILE_BYTECODE": "1",
         "UV_INDEX": "file:///b file:///c",
         "UV_FIND_LINKS": "/d,/e",
         "SSL_CERT_FILE": "/mine.pem",

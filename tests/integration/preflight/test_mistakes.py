@@ -193,7 +193,7 @@ MISTAKES = {
     "error grpo.yaml: 12 problems, but one generation batch takes 16":
         keys("grpo", per_device_train_batch_size=32, gradient_accumulation_steps=4),
     "warning grpo.yaml: warmup_steps: 50": keys("grpo", warmup_steps=50),
-    "warning grpo.yaml: eval_steps: 100": keys("grpo", eval_steps=100, **EVALUATES),
+    "error grpo.yaml: eval_steps: 100": keys("grpo", eval_steps=100, **EVALUATES),
     "error grpo.yaml: 12 is all of":
         keys("grpo", eval_steps=5, **EVALUATES | {"eval_problems": 12}),
     "error sft.yaml: 4,096 is above": keys("sft", max_length=4096),

@@ -61,8 +61,9 @@ PAYS_FOR_REPETITION = {
     "reward_funcs": ["repetition_penalty"], "reward_weights": [-1.0], "repetition_ngram_size": 1,
     "max_completion_length": 24, "max_steps": 22, "guard_no_signal": "off",
 }  # fmt: skip
+LENGTH = f"{__name__}:pays_for_length"
 NEVER_ENDS = {
-    "reward_funcs": ["pays_for_length"], "reward_weights": [1.0], "max_completion_length": 64,
+    "reward_funcs": [LENGTH], "reward_weights": [1.0], "max_completion_length": 64,
     "max_steps": 14, "per_device_train_batch_size": 24, "num_generations": 12,
     "guard_no_signal": "off",
 }  # fmt: skip
@@ -85,18 +86,14 @@ def watch(run_stage, monkeypatch, tiny_model_dir, capsys):
     """Run the stage; returns events, logs by step and printed lines."""
     from transformers import AutoTokenizer
 
-    from stages import arguments, rewards
-
-    monkeypatch.setitem(rewards.REWARDS, "pays_for_length", pays_for_length)
-    known = (*arguments.REWARD_FUNCS, "pays_for_length")
-    monkeypatch.setattr(arguments, "REWARD_FUNCS", known)
+    monkeypatch.setenv("ALLOW_CODE", "1")
     eos = AutoTokenizer.from_pretrained(tiny_model_dir).eos_token_id
 
     def call(settings, **changes):
         # Whether so short a run drifts far enough depends on its samples; these do.
         always = {"lr_scheduler_type": "constant", "save_strategy": "no", "fast_generation": False}
         settings = always | settings | changes
-        if settings["reward_funcs"] == ["pays_for_length"]:
+        if settings["reward_funcs"] == [LENGTH]:
             # The random model hardly ever ends; sampled like this it does, after ten tokens or so.
             settings["generation_kwargs"] = {"sequence_bias": [[[eos], 4.0]]}
         folder = run_stage("grpo", **settings)

@@ -169,7 +169,7 @@ def test_a_wrong_command_line_is_one_line(arguments, words, pairs, tmp_path, mon
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_damaged_archive_is_refused_with_its_row(pairs, tmp_path, capsys):
+def test_a_damaged_archive_is_refused(pairs, tmp_path, capsys):
     packed = gzip.compress(pairs.read_bytes() * 200, mtime=0)
     path, out = pairs.with_name("cut.jsonl.gz"), tmp_path / "out.jsonl"
     path.write_bytes(packed[: len(packed) // 2])
@@ -177,4 +177,4 @@ def test_a_damaged_archive_is_refused_with_its_row(pairs, tmp_path, capsys):
         run_cli(lambda: grade_file.main([str(path), "--form", "answer", "--out", str(out)]))
     err = capsys.readouterr().err
     assert caught.value.code == 2 and not out.exists()
-    assert re.fullmatch(rf"error: {path}:\d+: .*gzip.*fetch the file again\n", err)
+    assert re.fullmatch(rf"error: {path}: .*gzip.*fetch the file again\n", err)
