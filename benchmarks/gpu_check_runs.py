@@ -111,8 +111,8 @@ def split(*words: str) -> None:
     from trl import GRPOConfig
 
     from benchmarks.throughput_runs import LETTERS, build_tokenizer, save_model
-    from stages.launch import is_installed
-    from stages.trainer.trainer import MathGRPOTrainer
+    from stages.run.launch import is_installed
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     rng, tokenizer, length = random.Random(0), build_tokenizer(), args.completion_length
     rows = args.num_groups * args.num_generations

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.table import about, markdown, tell
-from data_prep.build.filters import asks_for_proof
+from data_prep.builder.filters import asks_for_proof
 from data_prep.sources.base import is_sentinel
 from grading.grade import grade_all
 from pipeline.errors import UserError, run_cli

@@ -30,7 +30,7 @@ from stages.preflight.capacity import build_step
 from stages.preflight.inputs import KEYS_OF, load_shape
 from stages.preflight.memory import Plan, plan_step
 from stages.tiny_model import build_tokenizer
-from stages.trainer.trainer import MathGRPOTrainer
+from stages.trainer.grpo_trainer import MathGRPOTrainer
 from stages.trainer.update import use_stochastic_rounding
 
 TOLERANCE = 0.15

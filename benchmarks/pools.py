@@ -273,7 +273,7 @@ def main() -> None:
     if args.start and not (folder / "sft").exists():
         (folder / "sft").symlink_to(Path(args.start, "sft").resolve())
     recipes = "configs/skewed-cpu"
-    steps = [["data_prep.build", "--config", str(folder / "data.yaml")]]
+    steps = [["data_prep.builder", "--config", str(folder / "data.yaml")]]
     if not args.start:
         seed = ["--seed", str(args.seed)]
         steps.append(["stages.tiny_model", "--config", f"{recipes}/model.yaml", *seed])

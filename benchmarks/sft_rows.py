@@ -59,7 +59,8 @@ def start(folder: Path, flags: list[str]) -> None:
 
     quiet_imports()
     began = time.monotonic()
-    from stages import sft, training
+    from stages import sft
+    from stages.run import training
 
     def stop(trainer: object, name: str, checkpoint: str | None) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)

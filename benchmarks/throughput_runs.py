@@ -27,8 +27,8 @@ from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer, pack_dataset
 
 from pipeline.errors import UserError
 from stages.preflight.inputs import load_shape
+from stages.trainer.grpo_trainer import MathGRPOTrainer
 from stages.trainer.guards import GuardSettings
-from stages.trainer.trainer import MathGRPOTrainer
 
 MIX = Path(__file__).with_name("length_mix.json")
 SFT_ROWS = {"gsm8k": 7473, "numinamath": 20000}  # as configs/grpo7b/data.yaml mixes them

@@ -34,9 +34,10 @@ from pipeline.models import generation
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.settings import parse, setting
 from stages import grpo as grpo_stage
-from stages import rewards, training
+from stages import rewards
 from stages.arguments import GrpoArguments
 from stages.host import check_grpo
+from stages.run import training
 
 NUM_TESTED = 500  # held-out problems of a test on the way; the last one is of all
 NUM_SCORING_SAMPLES = 4  # offline: completions a problem that the filter is made of

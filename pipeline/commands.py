@@ -180,7 +180,7 @@ def launcher(request: Request, goal: str) -> tuple[str, ...]:
     how = request.words.get("accelerate") or []
     if not how or (goal in STAGES and not STAGES[goal].is_launched):
         return ()
-    words = ["-m", "stages.launch"]
+    words = ["-m", "stages.run.launch"]
     if how[0].startswith("--"):
         words += how
     else:

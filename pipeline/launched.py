@@ -1,6 +1,6 @@
 """A process of a launch: it ends with its launcher, and leaves word of how it failed.
 
-`stages.launch` starts the processes, and `stages.restarts` reads what they leave.
+`stages.run.launch` starts the processes, and `stages.run.restarts` reads what they leave.
 """
 
 import ctypes

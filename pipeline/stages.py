@@ -64,12 +64,12 @@ TO_TRAIN = (
 TO_SAMPLE = "lower batch_size; with backend: vllm set vllm_max_model_length"
 STAGES = {
     "data": Stage(
-        "data_prep.build",
+        "data_prep.builder",
         "build the data files",
         flags=("data_root",),
-        arguments="data_prep.build.recipe:DataArguments",
-        check="data_prep.build.recipe:check_settings",
-        list_inputs="data_prep.build.recipe:local_files",
+        arguments="data_prep.builder.recipe:DataArguments",
+        check="data_prep.builder.recipe:check_settings",
+        list_inputs="data_prep.builder.recipe:local_files",
         memory_remedy="lower num_workers",
     ),
     "base": Stage(
@@ -229,7 +229,7 @@ TOOLS = {
         "eval.report.data_report", "one page about the data", ("data",), CHAIN, writes=True
     ),
     "contamination-ledger": Tool(
-        "data_prep.build.ledger",
+        "data_prep.builder.ledger",
         "hashes of the rows that copy a benchmark",
         ("data",),
         CHAIN,
@@ -243,7 +243,7 @@ TOOLS = {
     "clean": Tool("", "list the files of a run; YES=1 removes them", reads=("tasks", "yes")),
 }
 # Everything behind these words goes to the module as it is.
-PASSED_ON = {"grade": "grading", "launch": "stages.launch"}
+PASSED_ON = {"grade": "grading", "launch": "stages.run.launch"}
 GOALS = ("demo", *STAGES, *TOOLS)
 
 

@@ -4,7 +4,7 @@
 
 Samples `num_samples` completions per problem from a teacher and grades them with the reward's
 grader. At most `keep` correct and well-formed ones of a problem become rows of `traces.jsonl`. SFT
-can train on that file. The source `traces` of `data_prep.build` can clean it and mix it with
+can train on that file. The source `traces` of `data_prep.builder` can clean it and mix it with
 others. The teacher is a checkpoint (backend hf or vllm) or the model of an OpenAI-compatible server
 (backend openai):
 

@@ -19,7 +19,7 @@ from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.errors import UserError, nearest, run_cli, size
 from pipeline.settings import RecipeArguments, parse
-from stages.removal import checkpoints
+from stages.run.removal import checkpoints
 
 OPTIONAL = (
     "flash-attn",

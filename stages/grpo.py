@@ -31,7 +31,7 @@ from stages.arguments import DEFAULTS, GRPO, GrpoArguments, completion_room, kee
 from stages.blame import blamed
 from stages.held_out import LEAST_PROBLEMS, key_of
 from stages.host import check_grpo, engine_keys
-from stages.launch import launched
+from stages.run.launch import launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 from stages.trainer.guards import GuardSettings
 from stages.trainer.logprobs import why_not_compared
@@ -107,7 +107,7 @@ def limit_completions(
 
     Without one transformers would end each completion after 20 tokens, and a vLLM server after 16.
     """
-    from stages.training import load_config
+    from stages.run.training import load_config
 
     if grpo.max_completion_length is not None:
         return
@@ -154,8 +154,8 @@ def build_trainer(
     """The trainer that a recipe asks for; `grpo`, `model`: TRL's `GRPOConfig`, `ModelConfig`."""
     from datasets import Dataset
 
-    from stages import training
     from stages.rewards import BatchGrader, build_rewards, reward_columns
+    from stages.run import training
     from stages.trainer import trainer
 
     if grpo.use_vllm:
@@ -280,7 +280,7 @@ def describe_start(
 
 def describe_end(trainer: Any, best: dict[str, Any] | None, folder: str) -> None:
     """Print the run's last step, and its best model if it kept one."""
-    from stages import training
+    from stages.run import training
     from stages.trainer.evaluation import NAME
 
     say(
@@ -303,7 +303,7 @@ def main() -> None:
     hide_trackers(grpo.report_to)
     rows = list(read_problems(args.train_file))
 
-    from stages import training
+    from stages.run import training
     from stages.trainer.evaluation import read_best
     from stages.trial import own_model
 

@@ -14,9 +14,9 @@ from pipeline.errors import UserError
 from pipeline.models.checkpoints import check_checkpoint
 from pipeline.settings import Settings
 from stages.held_out import check_held_out, check_sft_held_out
-from stages.launch import is_installed
 from stages.precision import sampler_dtype
 from stages.rules import TRACKERS, check_rules
+from stages.run.launch import is_installed
 from stages.trainer.logprobs import logprobs_mode
 
 # What a key, or its value, needs one of; transformers takes `kernels` in place of FlashAttention.

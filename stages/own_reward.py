@@ -23,7 +23,7 @@ from pipeline.own_code import is_own, load_own, split_name
 from stages.arguments import REWARD_FUNCS
 from stages.blame import BadResultError, blamed
 from stages.own_logs import COLUMNS, ExtraColumns, check_metric, is_no_list
-from stages.run_folder import last_checkpoint
+from stages.run.folders import last_checkpoint
 
 LARGEST = 1e18  # TRL squares rewards in float32
 SLOW_SECONDS = 60.0  # after which a call is told of

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stages.launch import mixed_precision
+from stages.run.launch import mixed_precision
 
 TOO_SMALL = (
     "fp16 weights cannot hold AdamW's moments, and the run would destroy the model; use dtype: "

@@ -18,8 +18,8 @@ from pipeline.key_types import UNSET
 from pipeline.own_code import check_own, is_own, load_own
 from pipeline.settings import Settings
 from stages.arguments import MODES, keeps_old_logps, steps_per_generation
-from stages.launch import DATA_PARALLEL, asked_engine
-from stages.run_folder import lost_states
+from stages.run.folders import lost_states
+from stages.run.launch import DATA_PARALLEL, asked_engine
 from stages.trainer.guards import GUARDS, RECENT, RULES
 from stages.trainer.logprobs import why_not_compared
 

@@ -20,7 +20,7 @@ from pipeline.models.tokenizer import load_template
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.host import check_sft
-from stages.launch import check_started, launched
+from stages.run.launch import check_started, launched
 
 
 def keep_mask(sft: Any) -> None:
@@ -34,7 +34,7 @@ def keep_mask(sft: Any) -> None:
 
 def load_sft_tokenizer(sft: Any, model: Any) -> Any:
     """The checkpoint's tokenizer, with the recipe's template where it names one."""
-    from stages import training
+    from stages.run import training
 
     template = None
     if sft.chat_template_path:
@@ -46,9 +46,9 @@ def build_trainer(
     rows: Any, args: SftArguments, sft: Any, model: Any, tokenizer: Any, held_out: Any = None
 ) -> Any:
     """TRL's trainer over tokenized rows; `sft`, `model`: TRL's `SFTConfig`, `ModelConfig`."""
-    from stages import training
     from stages.adapters import adapting
-    from stages.saving import SavedSFTTrainer
+    from stages.run import training
+    from stages.run.saving import SavedSFTTrainer
 
     # The tokenizer is whole: TRL would clone a folder's special tokens after rows are tokenized.
     sft.chat_template_path = None
@@ -83,7 +83,8 @@ def main() -> None:
     keep_mask(sft)
     hide_trackers(sft.report_to)
 
-    from stages import sft_rows, training
+    from stages import sft_rows
+    from stages.run import training
 
     quiet()
     check_started(bool(sft.use_cpu))
@@ -132,7 +133,7 @@ def main() -> None:
 
 def describe_losses(trainer: Any, is_resumed: bool) -> str:
     """The last losses and the accuracy that were logged: ", loss 1.2345, token accuracy 0.678"."""
-    from stages.training import last_logged
+    from stages.run.training import last_logged
 
     # A run shorter than logging_steps has logged nothing but its mean loss. Of a resumed run that
     # mean divides the loss of the new steps by all steps.

@@ -42,9 +42,9 @@ from pipeline.values import Count
 from stages import published_sweeps, sweep_data, sweep_page
 from stages.arguments import DEFAULTS
 from stages.host import check_grpo, check_sft
-from stages.launch import as_launched, asked_of_launcher
-from stages.removal import checkpoints
 from stages.rules import READ_BY, check_grpo_keys, check_sft_keys
+from stages.run.launch import as_launched, asked_of_launcher
+from stages.run.removal import checkpoints
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
 SFT_KEY = "sft."  # before a key of sft.yaml

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.recipe import (
+from data_prep.builder.recipe import (
     FILES,
     TRAINING,
     DataArguments,

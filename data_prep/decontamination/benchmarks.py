@@ -1,7 +1,7 @@
 """Benchmarks: where each is, and evaluation sets as problems, from local files or the hub.
 
-Unlike `data_prep.build`, nothing is sampled, shuffled or cleaned: a score over part of a set is no
-score of that set. A row that cannot be used is an error instead.
+Unlike `data_prep.builder`, nothing is sampled, shuffled or cleaned: a score over part of a set is
+no score of that set. A row that cannot be used is an error instead.
 """
 
 from collections.abc import Iterable

@@ -2,7 +2,7 @@ r"""NuminaMath-CoT and 1.5 (`AI-MO/NuminaMath-CoT`, `AI-MO/NuminaMath-1.5`), wit
 
 The gold is `answer` (1.5), or the last `\boxed{…}` of the solution (CoT, whose mirrors name the
 columns `instruction` and `response`). Golds such as `proof`, `notfound` or `C` are kept here:
-`data_prep.build.filters` drops them for all sources alike. A problem that 1.5 calls a proof or
+`data_prep.builder.filters` drops them for all sources alike. A problem that 1.5 calls a proof or
 multiple choice is dropped here. `text_answer` drops golds in words: no algebra can compare them.
 """
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.filters import CHOICE_SOURCES
+from data_prep.builder.filters import CHOICE_SOURCES
 from data_prep.sampling.store import Completion, Settings
 from data_prep.schema import grader_files, question_of
 from data_prep.sources.base import stated_answers

@@ -129,7 +129,7 @@ def on_cpu(check: Callable[[StageSettings], Any]) -> Callable[[StageSettings], S
 
 
 def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
-    from stages import training
+    from stages.run import training
     from stages.tiny_model import build_tokenizer
 
     quiet()

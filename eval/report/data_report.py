@@ -2,7 +2,7 @@
 
     python -m eval.report.data_report --data runs/tiny-cpu/data
 
-Reads the manifest, data files and logs of `data_prep.build`. Writes to `<run>/data-report`:
+Reads the manifest, data files and logs of `data_prep.builder`. Writes to `<run>/data-report`:
 `data-report.html`, one page that needs nothing else; `data-report.json`, its numbers; and, last,
 `manifest.json`.
 """
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.build.recipe import FILES, TRAINING, is_by_source
-from data_prep.build.write import CONTAMINATION, DROPPED
+from data_prep.builder.recipe import FILES, TRAINING, is_by_source
+from data_prep.builder.write import CONTAMINATION, DROPPED
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from eval.report import plots
 from eval.report.browse import as_text

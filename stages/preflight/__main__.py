@@ -19,12 +19,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from data_prep.build.recipe import TRAINING
+from data_prep.builder.recipe import TRAINING
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from pipeline.errors import UserError, run_cli
 from pipeline.key_types import own_keys
 from pipeline.settings import parse
-from stages.launch import asked_engine, launch_environment
 from stages.preflight import batches, capacity, inputs, lengths, tokenizer
 from stages.preflight.inputs import (
     ERROR,
@@ -37,6 +36,7 @@ from stages.preflight.inputs import (
     from_error,
 )
 from stages.preflight.rehearsal import is_off, origin, rehearse
+from stages.run.launch import asked_engine, launch_environment
 
 STYLES = {ERROR: "bold red", WARNING: "yellow", UNCHECKED: "cyan", OK: "green"}  # worst first
 WIDTH = 120  # columns, also where the terminal is wider or is a file

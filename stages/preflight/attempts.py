@@ -19,8 +19,8 @@ from typing import Any
 from pipeline.console import one_line
 from pipeline.key_types import own_keys
 from pipeline.stages import load_keys
-from stages.launch import DATA_PARALLEL
 from stages.preflight import narrow, reads
+from stages.run.launch import DATA_PARALLEL
 
 
 @dataclass
@@ -108,8 +108,8 @@ class Rehearsal:
 
     def train(self, keys: list[Any], checkpoint: str | None) -> None:
         """Build the stage's trainer as its `main` does, train, save."""
-        from stages import training
         from stages.grpo import blamed_curriculum
+        from stages.run import training
 
         args, config, model = keys
         build = build_sft if self.stage == "sft" else build_grpo
@@ -233,7 +233,7 @@ def build_grpo(args: Any, grpo: Any, model: Any) -> Any:
     """The trainer of `stages.grpo`."""
     from data_prep.schema import read_problems
     from stages import grpo as stage
-    from stages import training
+    from stages.run import training
 
     rows = list(read_problems(args.train_file))
     tokenizer = training.load_tokenizer(model, grpo, padding_side="left")

@@ -12,13 +12,13 @@ from pipeline.memory import total_memory
 from pipeline.settings import Settings
 from stages.arguments import completion_room
 from stages.host import has_gpu
-from stages.launch import mixed_precision
 from stages.precision import trained_dtype
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import Plan, model_size, plan_step
 from stages.preflight.roofline import read_model
 from stages.preflight.step import Step
-from stages.run_folder import checkpoint_bytes, state_bytes
+from stages.run.folders import checkpoint_bytes, state_bytes
+from stages.run.launch import mixed_precision
 
 GIB = 2**30
 NEAR = 0.92  # of the device; above, an allocator's fragments can make the difference

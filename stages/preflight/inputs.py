@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.recipe import FILES
+from data_prep.builder.recipe import FILES
 from data_prep.sampling.openai import start_command
 from pipeline import manifest
 from pipeline.errors import UserError
@@ -25,8 +25,8 @@ from stages.arguments import DEFAULTS
 from stages.distill import DistillArguments
 from stages.held_out import check_held_out, check_sft_held_out
 from stages.host import check_packages
-from stages.launch import as_launched, read_launch
 from stages.precision import sampler_dtype
+from stages.run.launch import as_launched, read_launch
 from stages.sweep_data import Variants
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))

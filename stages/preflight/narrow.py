@@ -26,8 +26,8 @@ from pipeline.models.weights import check_start
 from pipeline.rows import read_rows
 from pipeline.settings import Settings
 from stages.arguments import row_limits
-from stages.launch import is_installed
 from stages.preflight.inputs import load_shape
+from stages.run.launch import is_installed
 from stages.tiny_model import build_tokenizer
 
 KEY = "model_name_or_path"

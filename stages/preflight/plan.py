@@ -19,7 +19,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from data_prep.build.recipe import FILES
+from data_prep.builder.recipe import FILES
 from pipeline.errors import UserError, run_cli, size
 from pipeline.settings import Settings, parse, setting
 from pipeline.values import Count, Positive

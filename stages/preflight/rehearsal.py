@@ -47,7 +47,13 @@ from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
 from stages.distill import DistillArguments, check_servers
 from stages.host import check_packages
-from stages.launch import (
+from stages.preflight.attempts import Found, Rehearsal, inspect
+from stages.preflight.capacity import LIMITS, build_step, check_host, has_limits
+from stages.preflight.inputs import ERROR, load_shape, stage_flags
+from stages.preflight.lengths import find_no_room
+from stages.preflight.memory import plan_step
+from stages.preflight.narrow import check_model
+from stages.run.launch import (
     DATA_PARALLEL,
     as_launched,
     asked_engine,
@@ -55,12 +61,6 @@ from stages.launch import (
     launch_environment,
     read_launch,
 )
-from stages.preflight.attempts import Found, Rehearsal, inspect
-from stages.preflight.capacity import LIMITS, build_step, check_host, has_limits
-from stages.preflight.inputs import ERROR, load_shape, stage_flags
-from stages.preflight.lengths import find_no_room
-from stages.preflight.memory import plan_step
-from stages.preflight.narrow import check_model
 
 # A stage that trains on a CPU, its settings, and the model that SFT starts from.
 OnCpu = tuple[str, Settings, str | None]

@@ -24,7 +24,7 @@ from accelerate.utils import broadcast_object_list
 
 from pipeline import json_files, manifest
 from pipeline.console import is_main_process
-from stages.removal import drop_replaced
+from stages.run.removal import drop_replaced
 
 NAME, FILE = "best", "best.json"
 ADAPTER = "adapter"  # the folder beside merged weights

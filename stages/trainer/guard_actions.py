@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from pipeline.console import is_main_process, say
 from pipeline.errors import UserError
 from pipeline.manifest import finite
-from stages.run_folder import last_checkpoint
+from stages.run.folders import last_checkpoint
 from stages.trainer import guards
 from stages.trainer.guards import GUARDS, UNGRADABLE, Firing, Guards, GuardSettings
 from stages.trainer.resume import abandon_later_checkpoints

@@ -20,8 +20,8 @@ from trl.trainer.utils import RepeatSampler
 
 from pipeline import json_files
 from pipeline.errors import UserError
-from stages.removal import checkpoints
-from stages.run_folder import unseal
+from stages.run.folders import unseal
+from stages.run.removal import checkpoints
 
 STATE_FILE, BUFFER_FILE = "extra_state.json", "generation_buffer_{}.pt"
 REFERENCE_FILE = "reference.pt"

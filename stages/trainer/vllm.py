@@ -18,7 +18,7 @@ from trl.trainer import grpo_trainer
 from pipeline.console import one_line, write_past_locks
 from pipeline.errors import LOST, LostError, OutOfMemoryError, UserError
 from pipeline.memory import memory_fault
-from stages.restarts import is_lost_peer
+from stages.run.restarts import is_lost_peer
 
 REMEDY = "with it up again, the same command resumes from the last checkpoint"
 

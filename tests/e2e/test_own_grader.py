@@ -56,7 +56,7 @@ def test_a_task_of_another_kind_from_data_to_report(tmp_path, monkeypatch, kind)
     file.write_text(file.read_text() + "# changed\n")
     planned = demo.pipeline(tmp_path, "report", "--dry-run").stdout
     modules = {line.split()[2] for line in planned.splitlines()}
-    assert {"data_prep.build", "stages.difficulty", "stages.grpo", "eval.run"} <= modules
+    assert {"data_prep.builder", "stages.difficulty", "stages.grpo", "eval.run"} <= modules
     config = yaml.safe_load((tmp_path / "tiny-cpu/grpo.yaml").read_text())
     assert config["reward_funcs"][0] == "correctness_reward"
     for stage in ("stages.difficulty", "stages.grpo", "eval.run"):

@@ -129,7 +129,7 @@ class Server:
 def run(order):
     """One process of a run."""
     from pipeline.errors import run_cli
-    from stages.saving import SavedRun
+    from stages.run.saving import SavedRun
 
     os.environ.update(order["env"])
     sys.argv = order["argv"]
@@ -183,7 +183,7 @@ def serve():
     import pytest  # noqa: F401 - what tests with a `setup` import
     import trl.trainer.sft_trainer  # noqa: F401
 
-    import stages.trainer.trainer  # noqa: F401 - what takes long
+    import stages.trainer.grpo_trainer  # noqa: F401 - what takes long
 
     gc.freeze()  # else every collection in a child copies all that they share
     for line in sys.stdin:

@@ -126,7 +126,7 @@ def test_a_stage_that_is_killed_says_so(start, tmp_path):
     (tmp_path / "killed").touch()
     done = start("pipeline", "data")
     assert done.returncode in (137, 71) and done.stderr.count("\n") == 1
-    assert "data_prep.build" in done.stderr and "SIGKILL" in done.stderr
+    assert "data_prep.builder" in done.stderr and "SIGKILL" in done.stderr
 
 
 @HOW

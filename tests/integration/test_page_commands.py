@@ -80,7 +80,7 @@ def start(folder):
     server = Server()
 
     def call(words, **env):
-        assert words[0] == "-m" and words[1] != "stages.launch"
+        assert words[0] == "-m" and words[1] != "stages.run.launch"
         module = words[1]
         if importlib.util.find_spec(module).submodule_search_locations:
             module += ".__main__"
@@ -95,7 +95,7 @@ def run(folder, start):
     """The demo's run, up to an evaluation of its base."""
     recipe, run = "configs/tiny-cpu", "runs/tiny-cpu"
     for words in (
-        ["-m", "data_prep.build", "--config", f"{recipe}/data.yaml", "--run_dir", run],
+        ["-m", "data_prep.builder", "--config", f"{recipe}/data.yaml", "--run_dir", run],
         ["-m", "stages.tiny_model", "--config", f"{recipe}/model.yaml", "--run_dir", run],
         [
             "-m", "eval.run", "--config", f"{recipe}/eval.yaml", "--run_dir", run,

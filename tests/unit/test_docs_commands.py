@@ -65,7 +65,7 @@ def check_goals(goals: tuple[str, ...], words: list[str], env: dict[str, str]) -
     check_ahead(commands.look_ahead(request))
     for command in found or commands.commands(request):
         words = list(command.words)
-        if words[1] == "stages.launch":
+        if words[1] == "stages.run.launch":
             check_launch(words[2:])
         else:
             check_module(tuple(words[1:]))
@@ -130,7 +130,7 @@ def check_module(words: tuple[str, ...]) -> None:
     """Check `module --flags`; raises `AssertionError`, `UserError`."""
     module, *argv = words
     assert importlib.util.find_spec(module) is not None, f"no module {module}"
-    if module == "stages.launch":
+    if module == "stages.run.launch":
         return check_launch(argv)
     if module == "grading":
         importlib.import_module("grading.__main__")._parse(argv)

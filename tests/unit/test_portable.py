@@ -7,7 +7,7 @@ import pytest
 from eval.harness.settings import split_checkpoints
 from grading import worker
 from pipeline.errors import UserError
-from stages import launch
+from stages.run import launch
 from tests.unit.test_imports import PRODUCT, ROOT
 
 # Names of the standard library and psutil that macOS lacks.

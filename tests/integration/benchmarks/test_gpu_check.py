@@ -159,7 +159,7 @@ def test_a_changed_file_changes_what_depends_on_it_alone(tmp_path, monkeypatch):
 def test_a_stage_depends_on_its_code_and_on_no_benchmark_or_other_recipe():
     found = gpu_check.find_sources([[sys.executable, "-m", "stages.grpo"]], [])
     names = {file.relative_to(gpu_check.ROOT).as_posix() for file in found}
-    assert {"stages/trainer/trainer.py", "grading/extract.py", "grading/__init__.py"} <= names
+    assert {"stages/trainer/grpo_trainer.py", "grading/extract.py", "grading/__init__.py"} <= names
     assert not any(name.startswith(("benchmarks/", "tests/", "configs/")) for name in names)
 
 

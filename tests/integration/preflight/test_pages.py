@@ -7,12 +7,12 @@ import pytest
 
 from benchmarks.plan import RECIPES
 from pipeline import variables
-from stages.launch import BATCH_KEYS
 from stages.preflight.batches import check_batches
 from stages.preflight.capacity import GIB, build_step, check_memory, gpu_need, stage_shape
 from stages.preflight.inputs import PreflightArguments, Recipe, read_recipe
 from stages.preflight.plan import PlanArguments, describe_sizes, plan
 from stages.preflight.step import Step
+from stages.run.launch import BATCH_KEYS
 from tests.recipes import FULL
 
 pytestmark = pytest.mark.integration

@@ -6,7 +6,7 @@ import sys
 import pytest
 import yaml
 
-from data_prep.build import __main__ as build
+from data_prep.builder import __main__ as build
 from eval.report import data_report
 from tests.files import write_rows
 

@@ -100,7 +100,7 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
 
 def test_two_teachers_of_the_same_problems(problems, tmp_path, tiny_model_dir, capsys):
     """A server and a checkpoint: one file, which the data build takes with both traces."""
-    from data_prep.build import __main__ as build
+    from data_prep.builder import __main__ as build
 
     class Reciting:
         def complete(self, requests):

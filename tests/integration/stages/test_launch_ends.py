@@ -46,8 +46,8 @@ LINE = "error: seed: 'x' must be a whole number\n"
 
 
 def launch(*words):
-    """The whole of `python -m stages.launch` with these words."""
-    from stages import launch
+    """The whole of `python -m stages.run.launch` with these words."""
+    from stages.run import launch
 
     sys.argv = ["launch", *words]
     if words[-1] == "nohup":
@@ -74,7 +74,7 @@ def test_a_launch_ends_with_one_line(fork_server, tmp_path, kind, code, line):
     flags += ["--max_restarts", "0"] if kind in ("killed 1", "killed later") else []
     words = [*flags, str(tmp_path / "script.py"), kind]
     if kind == "well":  # a process of its own, whose imports say nothing either
-        command = [sys.executable, "-m", "stages.launch", *words]
+        command = [sys.executable, "-m", "stages.run.launch", *words]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         found, log = done.returncode, done.stdout + done.stderr
     else:

@@ -11,8 +11,8 @@ from tests.integration.stages.stage_processes import steps_on_disk
 
 pytestmark = pytest.mark.integration
 TRAINERS = {
-    "sft": "stages.saving.SavedSFTTrainer",
-    "grpo": "stages.trainer.trainer.MathGRPOTrainer",
+    "sft": "stages.run.saving.SavedSFTTrainer",
+    "grpo": "stages.trainer.grpo_trainer.MathGRPOTrainer",
 }
 FAULTS = {
     "loss": lambda loss, _: loss + torch.nan,  # its gradient is finite

@@ -16,7 +16,7 @@ from stages import difficulty, distill
 from tests.files import read_rows, write_rows
 from tests.integration.harness import eval_runs
 from tests.own_graders import SOURCES, write_task
-from tests.unit.build.helpers import run
+from tests.unit.builder.helpers import run
 
 pytestmark = pytest.mark.integration
 NAME = "code_grader:is_correct"

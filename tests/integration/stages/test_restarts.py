@@ -48,7 +48,7 @@ class Hosts:
         flags += ["--main_process_ip", "127.0.0.1", "--main_process_port", self.port]
         flags += ["--rdzv_conf", "keep_alive_interval=1,keep_alive_max_attempt=3"]
         flags += ["--num_machines", 2, "--machine_rank", host, self.folder / "script.py"]
-        command = [sys.executable, "-m", "stages.launch", *map(str, flags), str(self.folder)]
+        command = [sys.executable, "-m", "stages.run.launch", *map(str, flags), str(self.folder)]
         env = os.environ | {"PYTHONPATH": str(ROOT), "HOST": str(host), "OMP_NUM_THREADS": "1"}
         with self.log(host).open("w") as log:
             process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)

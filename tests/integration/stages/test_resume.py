@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 WAITING = """
 import signal
 import stages.sft
-from stages.saving import SavedRun
+from stages.run.saving import SavedRun
 
 save = SavedRun._save_checkpoint
 

@@ -12,8 +12,9 @@ from transformers import TrainerCallback
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from stages import sft_rows, training
+from stages import sft_rows
 from stages.packed_rows import check_rows_apart
+from stages.run import training
 from tests.files import read_rows, write_rows
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs

@@ -58,7 +58,7 @@ if done.returncode or {"--list", "--start-model", "preflight"} & {*words}:
     sys.stdout.write(done.stdout)
     sys.exit(done.returncode)
 words = shlex.split(done.stdout)[1:]
-if words[1] == "stages.launch":
+if words[1] == "stages.run.launch":
     name = "launch"
     is_first = f'["launch", "{host}"' not in open(log).read()
 record(*words)
@@ -195,7 +195,7 @@ def test_two_trainers_and_a_server(job):
         assert sorted(found) == ["n1", "n2"]
         for rank, host in enumerate(("n1", "n2")):
             words = found[host]
-            assert words[:2] == ["-m", "stages.launch"]
+            assert words[:2] == ["-m", "stages.run.launch"]
             assert value(words, "--machine_rank") == str(rank)
             assert value(words, "--num_machines") == "2"
             assert value(words, "--num_processes") == "16"
@@ -216,7 +216,7 @@ def test_two_trainers_and_a_server(job):
     assert {r[2] for r in records if r[0] == "curl"} == {"http://n3:8000/health"}
     order = [r[3] if r[0] == "python" else r[0] for r in records]
     order = [name for n, name in enumerate(order) if n == 0 or order[n - 1] != name]
-    assert order[0] == "data_prep.build" and order[-1] == "eval.report"
+    assert order[0] == "data_prep.builder" and order[-1] == "eval.report"
     assert order.index("eval.audit") < order.index("vllm") < order.index("eval.report")
     assert all(r[1] == "n1" for r in records if r[0] == "python")
     for stage in ("difficulty", "eval"):  # on the first host's GPUs
@@ -296,7 +296,7 @@ def test_without_a_server_all_hosts_train(job):
     assert value(found["n3"], "--num_processes") == "24"
     assert value(found["n3"], "--config_file") == "configs/accelerate/zero3.yaml"
     assert not {"vllm", "curl"} & {r[0] for r in records} and "--dtype" not in found["n1"]
-    assert [value(r, "--data_root") for r in records if "data_prep.build" in r] == ["/data"]
+    assert [value(r, "--data_root") for r in records if "data_prep.builder" in r] == ["/data"]
 
 
 def test_two_vllm_hosts_are_one_server(job):
@@ -364,7 +364,7 @@ def test_a_step_keeps_the_recipe_s_rows(job, hosts, served):
     """What the stages make of their keys on so many GPUs; and the job ends with the report."""
     from pipeline.settings import read_settings
     from stages.arguments import DEFAULTS, GRPO, GrpoArguments
-    from stages.launch import keep_batch
+    from stages.run.launch import keep_batch
 
     code, said, records = job.run(hosts, VLLM_HOSTS=str(served), RECIPE="rlite")
     assert code == 0, said

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from stages import run_folder
+from stages.run import folders
 from tests.integration.stages.test_secrets import SECRET, files_with_it
 from tests.integration.trainer.runs import steps_of
 
@@ -79,7 +79,7 @@ def test_a_tracked_run(run_stage, offline, tracker, monkeypatch, capsys):
     keys = {"report_to": [tracker], "project": "mine", "beta": 0.04}
     folder = run_stage("grpo", **keys, **COMPLETIONS)
     project, name, logged = (read_wandb if tracker == "wandb" else read_trackio)(offline)
-    assert (project, name) == ("mine", run_folder.read_run(folder)["run_name"])
+    assert (project, name) == ("mine", folders.read_run(folder)["run_name"])
     assert logged >= CURVES | {"completions"}
     out = capsys.readouterr().out.replace("[INFO] Running in WANDB offline mode\n", "")
     assert all(line.startswith("grpo: ") for line in out.splitlines())
@@ -142,7 +142,7 @@ def stand_in(monkeypatch, tmp_path):
 def test_a_run_told_to_a_tracker_that_is_no_package_of_ours(run_stage, stand_in, tracker):
     made = stand_in(tracker)
     folder = run_stage("grpo", report_to=[tracker], project="mine", beta=0.04)
-    name = run_folder.read_run(folder)["run_name"]
+    name = folders.read_run(folder)["run_name"]
     if tracker == "mlflow":
         assert ("set_experiment", ("mine",), {}) in made.calls
         assert made.given("start_run")["run_name"] == name
@@ -179,14 +179,14 @@ def test_completions_of_each_logged_step_also_after_a_kill(run_stage, tmp_path, 
         assert {"prompt", "completion", "advantage", *REWARDS} <= {*table.columns}
         assert table["advantage"].groupby(table["prompt"].astype(str)).sum().abs().max() < 1e-3
         assert table["completion"][0][0]["role"] == "assistant"
-    name = run_folder.read_run(folder)["run_name"]
+    name = folders.read_run(folder)["run_name"]
     for path in (folder / manifest.NAME, files[3]):
         path.unlink()
     shutil.rmtree(folder / "checkpoint-4")
     run_stage("grpo", **keys, report_to="tensorboard", run_name="other")
     assert f"resuming from {folder}/checkpoint-3" in capsys.readouterr().out
     pd.testing.assert_frame_equal(pd.read_parquet(files[3]), tables[3])
-    assert run_folder.read_run(folder)["run_name"] == name and name.startswith(str(folder))
+    assert folders.read_run(folder)["run_name"] == name and name.startswith(str(folder))
     run_stage("grpo", **keys, run_name="third")
     assert "up to date" in capsys.readouterr().out
 

@@ -90,7 +90,7 @@ class TwoHosts:
             flags: further ones for the launcher.
         """
         config = ROOT / "configs" / "accelerate" / "multi_node.yaml"
-        command = ["-m", "stages.launch", "--config_file", config, "--num_machines", 2]
+        command = ["-m", "stages.run.launch", "--config_file", config, "--num_machines", 2]
         command += ["--num_processes", 2, "--machine_rank", host]
         command += ["--main_process_ip", self.addresses[0], *flags]
         command += ["-m", f"stages.{stage}", "--config", recipe]
@@ -108,7 +108,7 @@ class TwoHosts:
 
     def workers(self, host):
         """Pids of the stage's processes on a host, without the launcher's."""
-        launcher, module = b"stages.launch", b"\0-m\0stages."
+        launcher, module = b"stages.run.launch", b"\0-m\0stages."
         lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.pids(host)}
         return [pid for pid, line in lines.items() if module in line and launcher not in line]
 

@@ -17,7 +17,7 @@ def shard_on_cpu(*more):
     from accelerate.state import AcceleratorState, PartialState
     from accelerate.utils import DistributedType
 
-    from stages import launch
+    from stages.run import launch
     from tests.integration.trainer import recorders
 
     init, prepare = AcceleratorState.__init__, accelerator.fsdp2_prepare_model

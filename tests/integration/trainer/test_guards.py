@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from stages import training
+from stages.run import training
 from tests.integration.trainer.recorders import grade_by_checksum, tell, weights_checksum
 from tests.integration.trainer.runs import (
     PAYS_FOR_LOOPS,
@@ -388,7 +388,7 @@ def faulty(highest_rate, first=5):
 def test_roll_back_lowers_the_learning_rate_and_goes_on(train, capsys, monkeypatch):
     """Twice, without a kill and with kills at the worst places, to the same weights."""
     guards = faulty(highest_rate=3e-4)  # 1e-3, 5e-4, 2.5e-4
-    monkeypatch.setattr("stages.trainer.trainer.GuardActions", guards)
+    monkeypatch.setattr("stages.trainer.grpo_trainer.GuardActions", guards)
     settings = {"guard_repetition": "rollback", "save_steps": 2, "max_steps": 10}
     settings |= {"curriculum": "predictive", "rest_batches": 1, "report_to": "tensorboard"}
     straight = train(**settings)
@@ -446,7 +446,7 @@ def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):
     settings = {"guard_repetition": "rollback", "guard_rollback_lr_factor": 1.0, "save_steps": 50}
     settings |= {"max_steps": 6, "guard_max_rollbacks": 1, "guard_patience": 2}
     guards = faulty(highest_rate=0, first=1)
-    monkeypatch.setattr("stages.trainer.trainer.GuardActions", guards)
+    monkeypatch.setattr("stages.trainer.grpo_trainer.GuardActions", guards)
     with pytest.raises(UserError, match=r"guard_max_rollbacks is 1; .* is .*/checkpoint-0$"):
         train(**settings)
     assert guards.returns == [(0, 1e-3)]
@@ -456,7 +456,7 @@ def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):
     assert whole_checkpoints(folder) == [0] and not (folder / "manifest.json").exists()
 
     guards = faulty(highest_rate=0, first=0)
-    monkeypatch.setattr("stages.trainer.trainer.GuardActions", guards)
+    monkeypatch.setattr("stages.trainer.grpo_trainer.GuardActions", guards)
     with pytest.raises(UserError, match=r"stopped by guard repetition: .*no healthy checkpoint"):
         train(**settings, seed=1)
     (event,) = read_events(Path(f"{folder}.next"))

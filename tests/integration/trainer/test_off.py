@@ -68,7 +68,7 @@ def train(run_stage, graded_by_chance, monkeypatch, tmp_path):
 def test_what_is_off_leaves_no_trace(train, shape):
     from trl import GRPOTrainer
 
-    from stages.trainer.trainer import MathGRPOTrainer
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     known = inspect.signature(GRPOTrainer).parameters
 

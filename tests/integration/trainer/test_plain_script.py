@@ -15,8 +15,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from pipeline.errors import UserError
 from stages.trainer.curriculum import PredictiveCurriculum, Refill
+from stages.trainer.grpo_trainer import MathGRPOTrainer
 from stages.trainer.guards import GuardSettings
-from stages.trainer.trainer import MathGRPOTrainer
 
 pytestmark = pytest.mark.integration
 ROWS = [{"prompt": f"{a} + {b} =", "total": a + b} for a in range(6) for b in range(4)]

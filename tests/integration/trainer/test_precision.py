@@ -107,7 +107,7 @@ def test_a_killed_run_ends_with_the_weights_of_a_straight_one(
 
 def compare_replicas():
     """Report whether both processes have the same weights, and other ones than before."""
-    from stages import training
+    from stages.run import training
 
     train = training.train
 

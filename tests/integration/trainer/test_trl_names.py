@@ -25,8 +25,8 @@ from pipeline.errors import UserError
 from pipeline.key_types import HF_SOURCES, UNSET, hf_keys
 from stages.arguments import GRPO, GrpoArguments
 from stages.rules import CLIP, check_grpo_keys
+from stages.trainer.grpo_trainer import MathGRPOTrainer
 from stages.trainer.rollouts import advantages, sum_rewards
-from stages.trainer.trainer import MathGRPOTrainer
 from tests.settings import settings_of
 
 pytestmark = pytest.mark.integration

@@ -13,8 +13,8 @@ from pipeline.errors import UserError
 from pipeline.settings import read_settings
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
 from stages.distill import DistillArguments
-from stages.launch import check_launch
 from stages.rules import check_grpo_keys
+from stages.run.launch import check_launch
 
 ROOT = Path(__file__).resolve().parents[3]
 STAGES = {"sft": (SftArguments, SFT), "grpo": (GrpoArguments, GRPO), "eval": (EvalArguments, ())}
@@ -208,13 +208,13 @@ def test_files_of_a_foreign_checkpoint_are_not_unpickled(tmp_path, name, monkeyp
     """As the Trainer reads them, and as a start looks at them; our buffers are read alike."""
     import torch
 
-    from stages import run_folder
+    from stages.run import folders
 
     monkeypatch.chdir(tmp_path)
     torch.save({"x": Evil()}, tmp_path / name)
     with pytest.raises(pickle.UnpicklingError):
         torch.load(tmp_path / name, weights_only=True)
-    assert not run_folder.damage(tmp_path) and not Path("ran").exists()
+    assert not folders.damage(tmp_path) and not Path("ran").exists()
 
 
 def test_a_chat_template_runs_in_a_sandbox():

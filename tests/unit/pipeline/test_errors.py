@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import errors
-from stages import run_folder
+from stages.run import folders
 
 SCRIPT = """
 import errno, threading
@@ -103,18 +103,18 @@ def test_a_bug_while_a_fault_is_handled_stays_visible():
 def test_a_checkpoint_that_cannot_be_read_now_is_not_passed_over(tmp_path, monkeypatch):
     for step in (1, 2):
         (tmp_path / f"checkpoint-{step}").mkdir()
-        state = tmp_path / f"checkpoint-{step}" / run_folder.STATE
+        state = tmp_path / f"checkpoint-{step}" / folders.STATE
         state.write_text('{"global_step": 1}', encoding="utf-8")
-        run_folder.seal(state.parent)
+        folders.seal(state.parent)
     read_bytes = Path.read_bytes
 
     def fail(path):
-        if "checkpoint-2" in str(path) or path.name == run_folder.RUN_FILE:
+        if "checkpoint-2" in str(path) or path.name == folders.RUN_FILE:
             raise OSError(errno.ESTALE, "why", str(path))
         return read_bytes(path)
 
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(OSError):
-        run_folder.last_checkpoint(tmp_path)
+        folders.last_checkpoint(tmp_path)
     with pytest.raises(OSError):
-        run_folder.read_run(tmp_path)
+        folders.read_run(tmp_path)

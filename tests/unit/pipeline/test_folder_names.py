@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import errors, freshness, manifest, settings, venv
-from stages import run_folder
+from stages.run import folders
 
 ROOT = Path(__file__).parents[3]
 NAME = "a b'c\"d[e]*$(touch pwned)`touch pwned`&;#: %41,f=g\\{run}\\t~ü"
@@ -61,8 +61,8 @@ def test_superseded_runs_of_a_folder_with_brackets_are_found(tmp_path):
     for number in (1, 2):
         folder = tmp_path / f"x[1].{number}"
         folder.mkdir()
-        (folder / run_folder.RUN_FILE).touch()
-    assert len(run_folder.superseded(tmp_path / "x[1]")) == 2
+        (folder / folders.RUN_FILE).touch()
+    assert len(folders.superseded(tmp_path / "x[1]")) == 2
 
 
 def test_a_name_that_is_not_utf8_is_written_and_read(tmp_path):

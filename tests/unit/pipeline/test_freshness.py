@@ -11,7 +11,7 @@ from pipeline import commands, freshness, manifest
 from pipeline.errors import UserError
 from pipeline.freshness import check_finished, looks_current
 from pipeline.variables import read
-from tests.unit.build.helpers import run as build
+from tests.unit.builder.helpers import run as build
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from eval.report.numbers import read_result
 from pipeline import errors, freshness, json_files, manifest, rows, venv
 from pipeline.errors import UserError
 from pipeline.models import card, checkpoints
-from stages import run_folder, sweep
+from stages import sweep
 from stages.doctor import progress
 from stages.preflight.inputs import load_shape
+from stages.run import folders
 
 RECORDED = Path(__file__).parents[2] / "integration/stages/recorded_run"
 REMEDY = "remove it"
@@ -163,10 +164,10 @@ MORE = {  # beside the recorded run
 def resume(folder):
     """What a start reads of an unfinished run."""
     run = json.loads((RECORDED / "unfinished/grpo/run.json").read_text())
-    run_folder.difference(run_folder.read_run(folder), run)
-    if checkpoint := run_folder.last_checkpoint(folder):
-        run_folder.check_resume(checkpoint, run)
-        run_folder.check_resume(checkpoint, run | {"num_processes": 2})
+    folders.difference(folders.read_run(folder), run)
+    if checkpoint := folders.last_checkpoint(folder):
+        folders.check_resume(checkpoint, run)
+        folders.check_resume(checkpoint, run | {"num_processes": 2})
 
 
 def load_samples(folder):
@@ -252,12 +253,12 @@ def test_a_damaged_sample_is_generated_again_and_one_of_another_kind_refused(tmp
 
 def test_a_damaged_run_is_known_by_its_newest_checkpoint(recorded):
     folder = recorded / "unfinished/grpo"
-    known = run_folder.read_run(folder)
+    known = folders.read_run(folder)
     text = (folder / "run.json").read_text()
     (folder / "run.json").write_text("[]")
-    assert run_folder.read_run(folder) == run_folder.sealed(folder / "checkpoint-1")["run"]
+    assert folders.read_run(folder) == folders.sealed(folder / "checkpoint-1")["run"]
     (folder / "run.json").write_text(text)
-    assert not run_folder.difference(run_folder.read_run(folder), known)
+    assert not folders.difference(folders.read_run(folder), known)
 
 
 def test_the_summary_of_a_damaged_manifest_has_no_keys_of_it(tmp_path, monkeypatch):

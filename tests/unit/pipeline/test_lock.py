@@ -123,7 +123,7 @@ def test_json_is_all_that_stdout_gets(tmp_path, is_right):
     source = [{"name": "synthetic", "split": "rl", "sample": problems}]
     config = tmp_path / "data.yaml"
     config.write_text(json.dumps({"output_dir": str(tmp_path / "data"), "grpo": source}))
-    command = [sys.executable, "-m", "data_prep.build", "--config", str(config), "--json"]
+    command = [sys.executable, "-m", "data_prep.builder", "--config", str(config), "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     found = json.loads(done.stdout)
     assert found["exit_code"] == done.returncode == (0 if is_right else 2)

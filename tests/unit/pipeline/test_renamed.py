@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from data_prep.build.recipe import DataArguments, Source, check_source
+from data_prep.builder.recipe import DataArguments, Source, check_source
 from data_prep.sampling.problems import ProblemSetArguments
 from eval.harness.settings import EvalArguments
 from pipeline.consent import check_env

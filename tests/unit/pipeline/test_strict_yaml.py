@@ -9,7 +9,7 @@ import pytest
 from pipeline import manifest, strict_yaml
 from pipeline.errors import UserError
 from pipeline.settings import read_settings, read_yaml
-from stages.launch import asked_of_launcher
+from stages.run.launch import asked_of_launcher
 
 
 @dataclass

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from data_prep.build.recipe import Source
+from data_prep.builder.recipe import Source
 from pipeline import manifest
 from pipeline import settings as config
 from pipeline.errors import UserError
@@ -17,7 +17,7 @@ from pipeline.values import RANGES, fault, redact
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 
 COMMANDS = (
-    "data_prep.build.__main__", "stages.tiny_model", "stages.sft", "stages.difficulty",
+    "data_prep.builder.__main__", "stages.tiny_model", "stages.sft", "stages.difficulty",
     "stages.distill", "stages.grpo", "stages.sweep", "stages.preflight.__main__",
     "stages.preflight.plan", "eval.run", "eval.report.__main__", "eval.audit.__main__", "eval.push",
 )  # fmt: skip

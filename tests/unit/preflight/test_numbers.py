@@ -4,7 +4,6 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.settings import Settings
-from stages.launch import read_launch
 from stages.preflight.__main__ import show
 from stages.preflight.batches import check_precision, check_steps
 from stages.preflight.inputs import (
@@ -14,6 +13,7 @@ from stages.preflight.inputs import (
     from_error,
 )
 from stages.preflight.lengths import compare
+from stages.run.launch import read_launch
 
 
 @pytest.mark.parametrize(

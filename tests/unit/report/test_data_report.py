@@ -64,7 +64,7 @@ def make_pair(score):
 
 
 def write_build(folder, files, pairs=(), tokenizer=None, rows=None, drops=()):
-    """A data folder of `{file: sources}` as `data_prep.build` leaves it."""
+    """A data folder of `{file: sources}` as `data_prep.builder` leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
     outputs = {name: add_up(sources) | {"sources": sources} for name, sources in files.items()}
     for name, sources in files.items():

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from data_prep.build.filters import check_problem
-from data_prep.build.recipe import Source
+from data_prep.builder.filters import check_problem
+from data_prep.builder.recipe import Source
 from data_prep.decontamination.text import question_key
 from data_prep.sources import synthetic
 

@@ -7,7 +7,7 @@ from data_prep.sources.solutions import strip_ending
 from data_prep.sources.thoughts import read_thought
 from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
-from tests.unit.build.helpers import run
+from tests.unit.builder.helpers import run
 
 SKY = ("<|begin_of_thought|>", "<|end_of_thought|>")
 PAIRS = [

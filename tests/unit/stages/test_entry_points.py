@@ -68,7 +68,7 @@ def test_an_unknown_key(module):
 def test_a_missing_input(module, tmp_path):
     """With the shipped recipe and an empty run folder; the build needs no earlier stage."""
     flags = ["--config", f"configs/tiny-cpu/{MODULES[module]}", "--run_dir", str(tmp_path)]
-    if module == "data_prep.build":
+    if module == "data_prep.builder":
         assert_one_error(call(module, *flags, "--data_root", str(tmp_path / "x")), "data_root")
     else:
         assert_one_error(call(module, *flags), str(tmp_path), "does not exist", "make data")

@@ -11,9 +11,9 @@ import yaml
 from pipeline.errors import UserError
 from pipeline.key_types import known_keys
 from pipeline.settings import Settings, run_check
-from stages import launch
 from stages.arguments import GRPO, GrpoArguments
-from stages.launch import asked_of_launcher, check_launch, check_started, keep_batch, launched
+from stages.run import launch
+from stages.run.launch import asked_of_launcher, check_launch, check_started, keep_batch, launched
 from tests.recipes import LAUNCHES
 from tests.unit.stages.helpers import sft
 
@@ -114,7 +114,7 @@ def test_deepspeed_that_is_not_installed(monkeypatch):
         ("python /venv/bin/accelerate launch --num_processes 2 -m stages.sft --seed 3", 2),
         ("python -m accelerate.commands.launch --num-processes=2 train.py", 2),
         ("/venv/bin/accelerate-launch --cpu --num-processes=2 -m stages.sft", 2),
-        ("python -m stages.launch --num_processes 2 -m stages.sft --num_processes 3", 2),
+        ("python -m stages.run.launch --num_processes 2 -m stages.sft --num_processes 3", 2),
         ("accelerate launch -m stages.sft --num_processes 3", None),
         ("torchrun --nproc_per_node 2 -m stages.sft", None),
         ("", None),
@@ -136,7 +136,7 @@ def test_the_launchers_config_file_and_what_beats_it(tmp_path):
 
 def test_the_parents_command_line_is_read():
     """As `accelerate launch` starts a stage: a child of a process of that name."""
-    child = "from stages import launch; print(launch.parent_command()[-3:])"
+    child = "from stages.run import launch; print(launch.parent_command()[-3:])"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     command = [sys.executable, "-c", parent, "launch", "--num_processes", "2"]
     found = subprocess.run(command, cwd=CONFIGS.parents[1], capture_output=True, text=True)

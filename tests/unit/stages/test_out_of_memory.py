@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages.out_of_memory import what_to_lower
-from stages.run_folder import difference
+from stages.run.folders import difference
+from stages.run.out_of_memory import what_to_lower
 
 SFT = {
     "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "max_length": 2048,

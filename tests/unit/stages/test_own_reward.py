@@ -14,12 +14,13 @@ import transformers
 import trl
 
 from pipeline.errors import UserError
-from stages import own_reward, run_folder
+from stages import own_reward
 from stages.blame import BadResultError
 from stages.own_logs import check_metric
 from stages.rewards import build_rewards
+from stages.run import folders
+from stages.trainer.grpo_trainer import METRIC_NAMES
 from stages.trainer.guard_actions import STATISTICS
-from stages.trainer.trainer import METRIC_NAMES
 
 STAGES = Path(own_reward.__file__).parent
 TRL, TRANSFORMERS = Path(trl.__file__).parent, Path(transformers.__file__).parent
@@ -54,7 +55,7 @@ def reward(tmp_path, monkeypatch):
     checkpoint = tmp_path / "run" / "checkpoint-2"
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text('{"global_step": 2}')
-    run_folder.seal(checkpoint)
+    folders.seal(checkpoint)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -163,7 +164,7 @@ def metrics_of_trainers():
     files = {
         TRL / "trainer/grpo_trainer.py": r'_metrics\[mode\]\[f?"([^"{]+)',
         TRANSFORMERS / "trainer.py": r'\b(?:logs|metrics)\["([a-z_]+)"\]',
-        STAGES / "trainer/trainer.py": r'metrics\["([^"]+)"\](?:\[-1\] = |\.append)',
+        STAGES / "trainer/grpo_trainer.py": r'metrics\["([^"]+)"\](?:\[-1\] = |\.append)',
         STAGES / "trainer/guard_actions.py": r'(?:metrics|_metrics\["train"\])\[f?"([^"{]+)',
         STAGES / "rewards.py": r'log_metric\(f?"([^"{]+)',
     }

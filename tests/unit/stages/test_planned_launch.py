@@ -70,7 +70,7 @@ def test_a_sweep_is_checked_on_the_processes_of_its_runs(tmp_path, monkeypatch, 
     for check in ("check_packages", "check_file", "check_checkpoint", "check_held_out"):
         monkeypatch.setattr(f"stages.host.{check}", lambda *_, **__: None)
     file = f"{demo.ROOT}/configs/accelerate/ddp.yaml"
-    words = [sys.executable, "-m", "stages.launch", "--config_file", file, *flags.split(), "-m"]
+    words = [sys.executable, "-m", "stages.run.launch", "--config_file", file, *flags.split(), "-m"]
     args = sweep.SweepArguments(
         grpo_config=f"{GRPO7B}/grpo.yaml", run=str(tmp_path), sweep=["beta=0.1"],
         keys=["grpo.vllm_tensor_parallel_size=2"], launcher=shlex.join(words),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import clean, errors
-from stages import run_folder
+from stages.run import folders
 from stages.trainer import evaluation, guard_actions
 from tests.unit.stages.test_training import (
     CONFIG,
@@ -93,7 +93,7 @@ def test_the_only_checkpoint_is_kept_until_the_user_frees_it(folder, capsys, fau
         assert (aside / "model.safetensors").is_file()
         assert (aside / "notes.txt").read_text() == f"{number}"
     with pytest.raises(errors.UserError, match=f"rm -r .*{fault}-1-checkpoint-4"):
-        find_kept = functools.partial(run_folder.describe_kept, folder)
+        find_kept = functools.partial(folders.describe_kept, folder)
         errors.check_space(str(folder), 1e30, "one more checkpoint", find_kept)
 
 
@@ -114,11 +114,11 @@ def test_a_users_files_survive_every_start(folder, change, monkeypatch):
         monkeypatch.setenv("FORCE", "1")
         theirs.append(b"weights")
     elif change == "no run file":
-        (folder / run_folder.RUN_FILE).write_text("{")
+        (folder / folders.RUN_FILE).write_text("{")
     start = prepare(folder, config, {} if change == "forced" else INPUTS)
     work = Path(start.work)
     add_checkpoint(work, 8)
-    run_folder.rotate(work, 1)
+    folders.rotate(work, 1)
     finish(start, "new")
     # A further run takes its place.
     start = prepare(folder, {"seed": 5}, {})
@@ -134,8 +134,8 @@ def test_only_finished_checkpoints_of_the_run_itself_are_rotated(folder):
     for step in (6, 7, 8):
         add_checkpoint(folder, step)
     # A roll-back to step 7 has left this one behind.
-    run_folder.unseal(folder / "checkpoint-8")
-    run_folder.rotate(folder, 1)
+    folders.unseal(folder / "checkpoint-8")
+    folders.rotate(folder, 1)
     assert sorted({*theirs} - {*all_texts(folder.parent.parent)}) == []
     states = sorted(path.parent.name for path in folder.glob("checkpoint-*/trainer_state.json"))
     kept = ["checkpoint-1", "checkpoint-2-keep", "checkpoint-3", "checkpoint-5"]
@@ -155,7 +155,7 @@ def test_a_list_of_files_that_leads_elsewhere_removes_nothing_there(folder, tmp_
     for name in ("../../../thesis.tex", str(tmp_path / "thesis.tex"), "link/thesis.tex"):
         content["files"][name] = "0"
     file.write_text(json.dumps(content))
-    run_folder.rotate(folder, 1)
+    folders.rotate(folder, 1)
     assert (tmp_path / "thesis.tex").is_file()
     assert not (folder / "checkpoint-4" / "model.safetensors").exists()
 
@@ -166,7 +166,7 @@ def test_resuming_does_not_make_a_users_file_the_runs(folder):
     notes.write_text("mine")
     assert prepare(folder).checkpoint == str(notes.parent)
     add_checkpoint(folder, 8)
-    run_folder.rotate(folder, 1)
+    folders.rotate(folder, 1)
     assert notes.is_file() and not (notes.parent / "optimizer.pt").exists()
     assert start.work == str(folder)
 
@@ -175,8 +175,8 @@ def test_a_checkpoint_that_is_saved_again_has_new_hashes(folder):
     prepare(folder)
     checkpoint = add_checkpoint(folder, 4)
     (checkpoint / "optimizer.pt").write_bytes(b"saved again after a kill")
-    run_folder.seal(checkpoint)
-    assert not run_folder.damage(checkpoint)
+    folders.seal(checkpoint)
+    assert not folders.damage(checkpoint)
 
 
 def test_a_state_that_cannot_be_read_sets_its_checkpoint_aside(folder):
@@ -202,7 +202,7 @@ def test_a_superseded_run_keeps_weights_and_what_the_user_protected(folder):
     for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_optim_states.pt"):
         (checkpoint / "global_step4").mkdir(exist_ok=True)
         (checkpoint / "global_step4" / name).write_text(name)
-    run_folder.seal(checkpoint)
+    folders.seal(checkpoint)
     finish(start)
     finish(prepare(folder, {"seed": 1}, {}), "new")
     old = folder.with_name("sft.1")

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from pipeline.launched import in_launch, note_for_launcher
-from stages.restarts import cause, errors_of, same_error
+from stages.run.restarts import cause, errors_of, same_error
 
 torch_errors = pytest.importorskip("torch.distributed.elastic.multiprocessing.errors")
 MINE = "ValueError in mine.py, line 3"

@@ -98,7 +98,7 @@ def test_what_runs_share_is_made_once(recipe, monkeypatch):
     monkeypatch.setattr("sys.argv", ["sweep", *flags])
     with pytest.raises(UserError, match="2 of 2 runs did not finish"):  # nothing was trained
         sweep.main()
-    assert made == ["data_prep.build", "stages.sft", "stages.grpo", "stages.grpo"]
+    assert made == ["data_prep.builder", "stages.sft", "stages.grpo", "stages.grpo"]
 
 
 def test_a_teacher_solves_the_problems_of_the_set(recipe):

@@ -16,10 +16,10 @@ from transformers.integrations import integration_utils
 
 from pipeline import errors
 from pipeline.errors import UserError
-from stages import callbacks, launch, run_folder, training
 from stages.preflight import capacity
 from stages.preflight.inputs import KEYS_OF
-from stages.saving import SavedRun
+from stages.run import callbacks, folders, launch, training
+from stages.run.saving import SavedRun
 from tests.settings import settings_of
 
 CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
@@ -45,7 +45,7 @@ def add_checkpoint(folder, step, state="its own", is_sealed=True):
         state = json.dumps({"global_step": step}) if state == "its own" else state
         (checkpoint / "trainer_state.json").write_text(state)
     if is_sealed:
-        run_folder.seal(checkpoint)
+        folders.seal(checkpoint)
     return checkpoint
 
 
@@ -64,11 +64,11 @@ def weights_of(folder):
 
 @pytest.mark.parametrize("state", [None, "", '{"global_step": 3, "log_his'])
 def test_last_checkpoint_is_the_highest_with_a_state(folder, state):
-    assert run_folder.last_checkpoint(folder) is None
+    assert folders.last_checkpoint(folder) is None
     for step in (100, 20, 9, "best"):
         add_checkpoint(folder, step)
     add_checkpoint(folder, 200, state)
-    assert run_folder.last_checkpoint(folder) == folder / "checkpoint-100"
+    assert folders.last_checkpoint(folder) == folder / "checkpoint-100"
 
 
 def test_an_unfinished_run_of_the_same_work_is_resumed(folder, capsys):
@@ -85,7 +85,7 @@ def test_a_run_keeps_its_place_until_another_is_whole(folder, change):
     prepare(folder, inputs={} if change == "config" else INPUTS)
     add_checkpoint(folder, 4)
     if change == "bad run file":
-        (folder / run_folder.RUN_FILE).write_text('{"config": ')
+        (folder / folders.RUN_FILE).write_text('{"config": ')
     config = CONFIG | ({"seed": 1} if change == "config" else {})
     inputs = {} if change == "config" else {"train.jsonl": "abd"}
     start = prepare(folder, config, inputs)
@@ -125,7 +125,7 @@ def test_a_third_configuration_keeps_what_the_second_has_trained(folder):
         add_checkpoint(Path(start.work), 4)
     start = prepare(folder, {"seed": 1}, {})
     assert start.checkpoint == f"{folder}.next/checkpoint-4"
-    assert run_folder.read_run(folder.with_name("sft.2"))["config"] == {"seed": 2}
+    assert folders.read_run(folder.with_name("sft.2"))["config"] == {"seed": 2}
 
 
 def test_a_start_from_scratch_names_the_key_that_differs(folder, capsys):
@@ -158,7 +158,7 @@ def test_a_run_of_weights_alone_is_never_restarted_silently(folder, monkeypatch,
     prepare(folder, config)
     checkpoint = add_checkpoint(folder, 4, is_sealed=False)
     (checkpoint / missing).unlink()
-    run_folder.seal(checkpoint)
+    folders.seal(checkpoint)
     before = files_below(folder)
     for _ in range(2):
         with pytest.raises(UserError, match="save_only_model" if asked else missing):
@@ -180,7 +180,7 @@ def test_weights_alone_of_a_superseded_run_are_passed_over(folder):
     prepare(folder)
     checkpoint = add_checkpoint(folder, 4, is_sealed=False)
     (checkpoint / "optimizer.pt").unlink()
-    run_folder.seal(checkpoint)
+    folders.seal(checkpoint)
     finish(prepare(folder, {"seed": 1}), "other")
     old = folder.with_name("sft.1") / "checkpoint-4"
     start = prepare(folder)
@@ -190,8 +190,8 @@ def test_weights_alone_of_a_superseded_run_are_passed_over(folder):
 def test_hosts_may_not_differ_in_what_a_resumed_run_may():
     run = {"config": {"update_tokens": 1}, "inputs": {}, "num_processes": 1}
     other = run | {"config": {"update_tokens": 2}}
-    assert not run_folder.difference(run, other)
-    assert run_folder.difference(run, other, ())
+    assert not folders.difference(run, other)
+    assert folders.difference(run, other, ())
 
 
 def test_two_spellings_of_a_path_are_one_model(tmp_path, monkeypatch):
@@ -210,20 +210,20 @@ def test_two_spellings_of_a_path_are_one_model(tmp_path, monkeypatch):
     for model in ("weights/", "./weights", str(tmp_path / "weights")):
         new = made(model)
         new["config"]["run_name"] = "weights"
-        assert not run_folder.difference(old, new)
-    assert "model_name_or_path" in run_folder.difference(old, made("others"))
+        assert not folders.difference(old, new)
+    assert "model_name_or_path" in folders.difference(old, made("others"))
     new = made("weights")
     new["inputs"]["weights"] = "another"
-    assert run_folder.difference(old, new).startswith("weights: hash")
+    assert folders.difference(old, new).startswith("weights: hash")
 
 
 def test_deepspeed_has_its_states_in_a_folder(folder):
     checkpoint = add_checkpoint(folder, 4, is_sealed=False)
     for name in ("optimizer.pt", "scheduler.pt"):
         (checkpoint / name).unlink()
-    assert run_folder.missing_state(checkpoint)
+    assert folders.missing_state(checkpoint)
     (checkpoint / "global_step4").mkdir()
-    assert not run_folder.missing_state(checkpoint)
+    assert not folders.missing_state(checkpoint)
 
 
 def test_a_start_without_a_checkpoint_says_that_it_begins_again(folder, capsys):
@@ -245,7 +245,7 @@ def test_a_folder_that_no_stage_wrote_is_not_touched(folder, name):
     add_checkpoint(Path(prepare(folder).work), 4)
     prepare(folder, {"seed": 1})  # both folders exist now
     theirs = folder.with_name(name)
-    (theirs / run_folder.RUN_FILE).rename(theirs / "thesis.tex")
+    (theirs / folders.RUN_FILE).rename(theirs / "thesis.tex")
     with pytest.raises(UserError, match=f"output_dir: .*{name} holds files that no training stage"):
         prepare(folder, {"seed": 2})
     assert (theirs / "thesis.tex").is_file()
@@ -253,7 +253,7 @@ def test_a_folder_that_no_stage_wrote_is_not_touched(folder, name):
 
 def test_a_file_half_written_by_a_kill_is_nobodys(folder):
     folder.mkdir()
-    (folder / f"{run_folder.RUN_FILE}.partial").write_text('{"config"')
+    (folder / f"{folders.RUN_FILE}.partial").write_text('{"config"')
     assert prepare(folder).work == str(folder)
 
 
@@ -283,10 +283,10 @@ def test_a_checkpoint_killed_before_it_had_its_hashes_is_passed_over_and_stays(f
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
 def test_a_foreign_checkpoint_without_hashes_is_judged_by_its_formats(tmp_path, name, share):
     checkpoint = add_checkpoint(tmp_path, 4, is_sealed=False)
-    assert not run_folder.damage(checkpoint)
+    assert not folders.damage(checkpoint)
     content = (checkpoint / name).read_bytes()
     (checkpoint / name).write_bytes(content[: int(share * len(content))])
-    assert run_folder.damage(checkpoint) == f"{name} is damaged"
+    assert folders.damage(checkpoint) == f"{name} is damaged"
 
 
 def test_a_changed_byte_of_an_optimizer_without_a_hash_is_found(tmp_path):
@@ -294,7 +294,7 @@ def test_a_changed_byte_of_an_optimizer_without_a_hash_is_found(tmp_path):
     content = bytearray(file.read_bytes())
     content[content.index(torch.ones(40).numpy().tobytes()) + 8] ^= 1
     file.write_bytes(content)
-    assert run_folder.damage(file.parent) == "optimizer.pt is damaged"
+    assert folders.damage(file.parent) == "optimizer.pt is damaged"
 
 
 @pytest.mark.parametrize(
@@ -326,14 +326,14 @@ def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, 
         Trainer()._save_checkpoint(None, None)
     assert written == [False, False]
     files = {"model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"}
-    assert run_folder.sealed(last)["files"].keys() == files | {"late.json", "more.json"}
+    assert folders.sealed(last)["files"].keys() == files | {"late.json", "more.json"}
     # A kill while the hashes were written leaves their partial file; it is not one to look for.
     (last / "files.json.partial").write_text("{")
     (last / "more.txt").write_text("")
-    run_folder.seal(last)
-    assert "more.txt" in run_folder.sealed(last)["files"] and not run_folder.damage(last)
+    folders.seal(last)
+    assert "more.txt" in folders.sealed(last)["files"] and not folders.damage(last)
     assert sorted(int(p.name[11:]) for p in tmp_path.glob("checkpoint-*")) == kept
-    assert not run_folder.damage(tmp_path / "checkpoint-12")
+    assert not folders.damage(tmp_path / "checkpoint-12")
 
 
 def test_a_checkpoint_of_another_run_is_set_aside_and_not_removed(folder, capsys):

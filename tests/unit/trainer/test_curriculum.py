@@ -447,7 +447,7 @@ def test_a_curriculum_with_its_own_next_round(monkeypatch):
     """Its problems are generated for; one of two uniform groups finds a useful one to take."""
     from trl import GRPOTrainer
 
-    from stages.trainer.trainer import MathGRPOTrainer
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     right = [[1.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]  # of each problem
     rounds = iter([[2, 3], None])

@@ -32,7 +32,7 @@ OPTIONS = {option for name in BUILDERS for option in known_options(name)}
 
 @dataclass(frozen=True)
 class Source:
-    """One entry of a source list; see `data_prep.build`."""
+    """One entry of a source list; see `data_prep.builder`."""
 
     name: str
     hub: str | None = None

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from data_prep.build.recipe import check_source, find_files
+from data_prep.builder.recipe import check_source, find_files
 from tests.files import read_rows
 from tests.recipes import SHIPPED
-from tests.unit.build.helpers import run
+from tests.unit.builder.helpers import run
 from tests.unit.stages.test_recipes import CONFIGS
 
 pytestmark = pytest.mark.integration

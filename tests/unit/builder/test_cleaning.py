@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
-from tests.unit.build.helpers import run
+from tests.unit.builder.helpers import run
 
 GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
 ALGEBRA = "A train leaves the station at noon and travels {} miles in {} hours. How fast is it?"

@@ -30,7 +30,7 @@ def config(tmp_path):
 
 def start(config):
     """A build with both of its workers at work; returns it and them."""
-    command = [sys.executable, "-m", "data_prep.build", "--config", str(config)]
+    command = [sys.executable, "-m", "data_prep.builder", "--config", str(config)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -63,7 +63,7 @@ def test_no_worker_survives_and_nothing_is_half_written(config, tmp_path, number
         assert "manifest.json" not in left and "build.partial" in left
     else:
         assert left == []
-    command = [sys.executable, "-m", "data_prep.build", "--config", str(config)]
+    command = [sys.executable, "-m", "data_prep.builder", "--config", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "read 10,000 rows" in done.stdout
     assert not list((tmp_path / "out").glob("*.partial"))

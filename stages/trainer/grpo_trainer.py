@@ -26,7 +26,7 @@ from pipeline.errors import UserError
 from pipeline.models import generation
 from stages.arguments import DEAD_GROUPS, GRADED
 from stages.rewards import BatchGrader
-from stages.saving import SavedRun
+from stages.run.saving import SavedRun
 from stages.trainer import resume, rollouts, rows_apart
 from stages.trainer.curriculum import Curriculum, check_choice
 from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept

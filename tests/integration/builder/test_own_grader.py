@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.build import rows as build_rows
+from data_prep.builder import rows as build_rows
 from data_prep.sources.base import get_bare_golds
 from grading import own_grader
 from pipeline import manifest
 from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
 from tests.own_graders import SOURCES
-from tests.unit.build.helpers import run
+from tests.unit.builder.helpers import run
 
 pytestmark = pytest.mark.integration
 GRADER = "json_grader:is_correct"

@@ -14,8 +14,8 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from pipeline.console import Bar, say
 from pipeline.errors import UserError
-from stages import run_folder
 from stages.resuming import why_restarted
+from stages.run import folders
 
 
 def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
@@ -164,7 +164,7 @@ class StageProgress(TrainerCallback):
 def stopped(trainer: Trainer, what: str) -> UserError:
     """The error of a run that met NaN or infinity, with the remedy and the last checkpoint."""
     folder, step = trainer.args.output_dir, trainer.state.global_step
-    checkpoint = run_folder.last_checkpoint(Path(folder))
+    checkpoint = folders.last_checkpoint(Path(folder))
     return UserError(
         f"{folder}: stopped at step {step}: {what} became NaN or infinite; lower learning_rate or "
         f"max_grad_norm; the last checkpoint is {checkpoint or 'none'}"

@@ -5,7 +5,7 @@ import sys
 import pytest
 import yaml
 
-from data_prep.build import __main__ as build
+from data_prep.builder import __main__ as build
 from pipeline import manifest
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_prep.build.recipe import LANGUAGES, TRAINING, Source, shares_of
+from data_prep.builder.recipe import LANGUAGES, TRAINING, Source, shares_of
 from data_prep.decontamination.index import Match
 from data_prep.schema import Problem
 from data_prep.sources.base import (

@@ -8,12 +8,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from data_prep.build import __main__ as build
-from data_prep.build.write import REMEDIES
+from data_prep.builder import __main__ as build
+from data_prep.builder.write import REMEDIES
 from pipeline import manifest
 from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
-from tests.unit.build.helpers import run
+from tests.unit.builder.helpers import run
 
 OUTPUTS = ["grpo_train.jsonl", "sft_train.jsonl", "test.jsonl", "validation.jsonl"]
 
@@ -223,7 +223,7 @@ def test_svamp_in_one_file_has_the_hub_s_splits(tmp_path, recipe, monkeypatch):
         for split, of_split in hub.items()
     }
     monkeypatch.setattr(
-        "data_prep.build.rows.load_hub",
+        "data_prep.builder.rows.load_hub",
         lambda name, split, config: ((f"{split}:{n}", row) for n, row in enumerate(hub[split])),
     )
     run(tmp_path, recipe | {"data_root": None, "output_dir": "{run}/hub"})
@@ -366,7 +366,7 @@ def test_a_failed_build_leaves_the_files_of_the_one_before(tmp_path):
 
 def test_every_reason_has_a_remedy_unless_another_source_is_it():
     folder = Path(build.__file__).parents[1]
-    places = [*folder.glob("build/*.py"), *folder.glob("sources/*.py")]
+    places = [*folder.glob("builder/*.py"), *folder.glob("sources/*.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in places)
     reasons = set(re.findall(r'Drop\(\s*"([a-z_]+)"', text))
     assert {"no_answer", "unfilled_template", "gold_refused", "empty_thought"} < reasons

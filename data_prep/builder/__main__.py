@@ -1,7 +1,7 @@
 """Build the data files of a recipe: the first stage of the pipeline.
 
-    python -m data_prep.build --config configs/tiny-cpu/data.yaml
-    python -m data_prep.build --config configs/grpo7b/data.yaml --data_root DIR
+    python -m data_prep.builder --config configs/tiny-cpu/data.yaml
+    python -m data_prep.builder --config configs/grpo7b/data.yaml --data_root DIR
 
 Reads and cleans the sources that `sft`, `grpo`, `validation` and `test` list. Writes
 sft_train.jsonl, grpo_train.jsonl, validation.jsonl and test.jsonl, and for a teacher
@@ -23,9 +23,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.duplicates import Collector
-from data_prep.build.filters import choose_mix
-from data_prep.build.recipe import (
+from data_prep.builder.duplicates import Collector
+from data_prep.builder.filters import choose_mix
+from data_prep.builder.recipe import (
     TRAINING,
     DataArguments,
     Source,
@@ -34,8 +34,8 @@ from data_prep.build.recipe import (
     id_parts,
     local_files,
 )
-from data_prep.build.rows import Job, SourceRows, Workers
-from data_prep.build.write import (
+from data_prep.builder.rows import Job, SourceRows, Workers
+from data_prep.builder.write import (
     Outputs,
     SetReport,
     Spool,

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import OutOfMemoryError
-from stages.launch import FSDP, asked_engine
-from stages.run_folder import last_checkpoint
+from stages.run.folders import last_checkpoint
+from stages.run.launch import FSDP, asked_engine
 
 MOST = 3  # remedies of one line
 

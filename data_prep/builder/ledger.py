@@ -1,6 +1,6 @@
 """The copies of benchmark questions that a build left out, as hashes and ids, to publish.
 
-    python -m data_prep.build.ledger --data runs/tiny-cpu/data
+    python -m data_prep.builder.ledger --data runs/tiny-cpu/data
 
 Writes `<run>/contamination-ledger/ledger.jsonl` from the pairs that the build found, and, last,
 `manifest.json`. A line names one row, the benchmark's question that it repeats, and a hash of each
@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from data_prep.build.write import CONTAMINATION
+from data_prep.builder.write import CONTAMINATION
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.rows import read_rows

@@ -7,8 +7,8 @@ conclude    the manifest, last of all; the run takes its place
 finish      all processes end together
 
 A killed stage leaves no manifest. Started again with the same inputs it resumes from its last
-complete checkpoint (`stages.run_folder`). Once finished with the same inputs it is up to date. With
-other inputs it trains in `<folder>.next`, and takes the folder's place when it has finished.
+complete checkpoint (stages/run/folders.py). Once finished with the same inputs it is up to date.
+With other inputs it trains in `<folder>.next`, and takes the folder's place when it has finished.
 """
 
 import functools
@@ -36,13 +36,14 @@ from pipeline.memory import memory_fault
 from pipeline.models import card, checkpoints, dropout, generation, weights
 from pipeline.models import tokenizer as tokenizers
 from pipeline.models.dropout import Value
-from stages import adapters, removal, run_folder, trial
+from stages import adapters, trial
 from stages.arguments import row_limits
-from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
-from stages.launch import FSDP, asked_engine, check_started
-from stages.out_of_memory import out_of_memory
 from stages.precision import TOO_SMALL
 from stages.rules import TRACKERS
+from stages.run import folders, removal
+from stages.run.callbacks import AlreadyTrainedError, add_callbacks, stopped
+from stages.run.launch import FSDP, asked_engine, check_started
+from stages.run.out_of_memory import out_of_memory
 
 # Changing these keys does not start a new run.
 NOT_COMPARED = (
@@ -135,14 +136,14 @@ def prepare(stage: str, folder: str, config: dict[str, Any], inputs: dict[str, s
     )
 
 
-def check_hosts(start: run_folder.Start, main: dict[str, Any], mine: dict[str, Any]) -> None:
+def check_hosts(start: folders.Start, main: dict[str, Any], mine: dict[str, Any]) -> None:
     """Refuse a host whose run differs or that does not see the shared folder.
 
     Every process raises alike.
     """
-    fault, deadline = run_folder.difference(main, mine, ()), time.monotonic() + VISIBLE_SECONDS
+    fault, deadline = folders.difference(main, mine, ()), time.monotonic() + VISIBLE_SECONDS
     while start.work and not fault:
-        if run_folder.read_run(Path(start.work)).get("started") == start.started:
+        if folders.read_run(Path(start.work)).get("started") == start.started:
             break
         if time.monotonic() > deadline:
             fault = f"output_dir: {start.work} is not shared"
@@ -156,32 +157,32 @@ def check_hosts(start: run_folder.Start, main: dict[str, Any], mine: dict[str, A
             )
 
 
-def start_run(folder: str, identity: dict[str, Any]) -> run_folder.Start:
+def start_run(folder: str, identity: dict[str, Any]) -> folders.Start:
     """Choose where a run trains and write its `run.json`; in the main process only."""
-    restarted = run_folder.describe_restart(Path(folder), identity)
-    others = run_folder.describe_others(Path(folder), identity)
-    start = run_folder.choose(Path(folder), identity)
+    restarted = folders.describe_restart(Path(folder), identity)
+    others = folders.describe_others(Path(folder), identity)
+    start = folders.choose(Path(folder), identity)
     if restarted and not start.checkpoint:
         say(restarted)
-    for line in run_folder.describe_kept(folder):
+    for line in folders.describe_kept(folder):
         say(line)
     if start.work is None:
         return start
     removal.remove_torn(Path(start.work))
     source = start.checkpoint or identity["config"].get("resume_from_checkpoint")
     if isinstance(source, str):
-        run_folder.check_resume(Path(source), identity)
+        folders.check_resume(Path(source), identity)
     name = f"{folder} {time.strftime('%Y-%m-%d %H:%M:%S')}"
     if start.checkpoint:
         say(f"resuming from {start.checkpoint}")
-        name = run_folder.read_run(Path(start.work)).get("run_name") or name
+        name = folders.read_run(Path(start.work)).get("run_name") or name
     elif others and not source:
         say(f"{'; '.join(others)}; starting a new run")
     if start.work != start.folder:
         say(f"training in {start.work}; {folder} keeps its run until this one has finished")
     start = start._replace(started=manifest.start(start.work))
     made = {"started": start.started, "run_name": name}
-    manifest.write_json(Path(start.work, run_folder.RUN_FILE), identity | made)
+    manifest.write_json(Path(start.work, folders.RUN_FILE), identity | made)
     return start
 
 
@@ -285,7 +286,7 @@ def name_tracked_run(config: Any) -> None:
     W&B it groups the runs of a sweep.
     """
     if not config.run_name:
-        config.run_name = run_folder.read_run(Path(config.output_dir)).get("run_name")
+        config.run_name = folders.read_run(Path(config.output_dir)).get("run_name")
     if config.project != "huggingface":  # the default
         for name in ("WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME", "SWANLAB_PROJECT"):
             os.environ[name] = config.project
@@ -324,7 +325,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     check_ended(trainer)
     args.save_total_limit = trainer.keep
     if args.should_save:  # a kill may have come before the last one was
-        run_folder.rotate(Path(args.output_dir), trainer.keep)
+        folders.rotate(Path(args.output_dir), trainer.keep)
 
 
 def check_trained_dtype(trainer: Trainer) -> None:
@@ -379,7 +380,7 @@ def check_disk(trainer: Trainer) -> None:
     folder, (checkpoint, saved) = trainer.args.output_dir, saved_bytes(trainer)
     is_model = trainer.args.save_strategy == "no" or saved > checkpoint
     needed, what = (saved, "the model") if is_model else (checkpoint, "one more checkpoint")
-    check_space(folder, needed, what, functools.partial(run_folder.describe_kept, folder))
+    check_space(folder, needed, what, functools.partial(folders.describe_kept, folder))
 
 
 def saved_bytes(trainer: Trainer) -> tuple[float, float]:
@@ -393,12 +394,12 @@ def saved_bytes(trainer: Trainer) -> tuple[float, float]:
         weights += number * size
         if parameter.requires_grad:
             trained += number * size
-            states += number * run_folder.state_bytes(trainer.args.optim, 4 if is_zero else size)
+            states += number * folders.state_bytes(trainer.args.optim, 4 if is_zero else size)
             num_trained += number
     has_lora = isinstance(trainer.model, PeftModel)
     base = weights - trained if has_lora else weights
     num_copied = num_trained if is_zero else 0
-    return run_folder.checkpoint_bytes(base, trained, states, num_copied, has_lora)
+    return folders.checkpoint_bytes(base, trained, states, num_copied, has_lora)
 
 
 @functools.cache
@@ -442,7 +443,7 @@ def conclude(run: Run, counts: dict[str, Any], **numbers: Any) -> None:
     manifest.write(work, run.stage, run.config, run.inputs, counts, run.started, files, **numbers)
     for folder in [folder for folder, found in models.items() if found]:
         card.write(folder)  # in place of TRL's draft
-    run_folder.put_in_place(work, Path(run.folder))
+    folders.put_in_place(work, Path(run.folder))
 
 
 def finish(trainer: Trainer) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.errors import UserError
 from tests.files import read_rows
-from tests.unit.build.helpers import run
+from tests.unit.builder.helpers import run
 
 pytestmark = pytest.mark.integration
 

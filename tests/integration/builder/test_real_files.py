@@ -7,7 +7,7 @@ import pytest
 
 from tests.files import read_rows
 from tests.integration.sources.test_real_sources import FILES as SOURCES
-from tests.unit.build.helpers import run
+from tests.unit.builder.helpers import run
 
 pytestmark = pytest.mark.integration
 

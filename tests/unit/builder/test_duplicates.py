@@ -6,7 +6,7 @@ import string
 import numpy as np
 import pytest
 
-from data_prep.build.duplicates import find_near_duplicates, is_near_duplicate, signature
+from data_prep.builder.duplicates import find_near_duplicates, is_near_duplicate, signature
 from data_prep.decontamination.text import tokenise
 
 

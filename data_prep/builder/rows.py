@@ -1,9 +1,9 @@
 """The rows of one source: read or generated, turned into problems and checked.
 
 The main process reads; any process checks, one chunk at a time, as a check depends on the row
-alone. `data_prep.build.duplicates` compares rows with each other, in their order. With one worker,
-or if all rows fit one chunk, this process does all of it. At most a few chunks are under way at a
-time, so that a fast reader does not fill the memory.
+alone. `data_prep.builder.duplicates` compares rows with each other, in their order. With one
+worker, or if all rows fit one chunk, this process does all of it. At most a few chunks are under
+way at a time, so that a fast reader does not fill the memory.
 """
 
 import itertools
@@ -25,15 +25,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from data_prep.build.duplicates import signature
-from data_prep.build.filters import (
+from data_prep.builder.duplicates import signature
+from data_prep.builder.filters import (
     Checked,
     check_for_own_grader,
     check_problem,
     find_band,
     find_foreign,
 )
-from data_prep.build.recipe import TRAINING, DataArguments, Source, find_files, is_by_source
+from data_prep.builder.recipe import TRAINING, DataArguments, Source, find_files, is_by_source
 from data_prep.decontamination.index import EvalIndex
 from data_prep.decontamination.text import question_key, tokenise
 from data_prep.schema import Problem

@@ -4,10 +4,10 @@
     sft.next/   a run of another configuration, until it has finished and takes that place
     sft.1/ ...  superseded runs: never removed, but without their optimizer's states
 
-A checkpoint that cannot be used is set aside, with all that is in it (stages/removal.py).
+A checkpoint that cannot be used is set aside, with all that is in it (stages/run/removal.py).
 
-A checkpoint is complete when `files.json` is there, which is written last (stages/saving.py). It
-has the hash of each file and the `run.json` that the checkpoint belongs to. The next start finds a
+A checkpoint is complete when `files.json` is there, written last (stages/run/saving.py). It has
+the hash of each file and the `run.json` that the checkpoint belongs to. The next start finds a
 checkpoint that was changed since, and resumes from the one before (docs/reliability.md).
 """
 
@@ -25,8 +25,8 @@ from pipeline.errors import UserError
 from pipeline.folders import next_of, without_next
 from pipeline.models.checkpoints import reads
 from pipeline.paths import is_same
-from stages import removal
-from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
+from stages.run import removal
+from stages.run.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
 
 RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
 SEAL, STATE = "files.json", "trainer_state.json"

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_prep.build import filters
-from data_prep.build.filters import (
+from data_prep.builder import filters
+from data_prep.builder.filters import (
     asks_for_proof,
     check_problem,
     choose_mix,
@@ -22,7 +22,7 @@ from data_prep.build.filters import (
     points_to_image,
     shows_options,
 )
-from data_prep.build.recipe import BANDS, LANGUAGES, Source
+from data_prep.builder.recipe import BANDS, LANGUAGES, Source
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, is_option, is_sentinel
 from grading.compare import is_same_value

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from data_prep.build.filters import NOTES, Checked
-from data_prep.build.recipe import FILES, DataArguments, Source, find_files
+from data_prep.builder.filters import NOTES, Checked
+from data_prep.builder.recipe import FILES, DataArguments, Source, find_files
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.text import question_hash
 from data_prep.schema import Problem

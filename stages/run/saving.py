@@ -15,7 +15,7 @@ from pipeline.launched import note_for_launcher
 from pipeline.models import dropout
 from pipeline.models.dropout import Value
 from pipeline.models.weights import keep_own_head
-from stages import run_folder
+from stages.run import folders
 
 
 class SavedRun:
@@ -46,14 +46,14 @@ class SavedRun:
         name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         checkpoint = Path(self.args.output_dir, name)
         if self.args.should_save:  # that of an earlier start has the hashes of other files
-            run_folder.unseal(checkpoint)
+            folders.unseal(checkpoint)
         super()._save_checkpoint(model, trial)
         if not self.args.save_only_model:
             self.save_more(checkpoint)
         self.accelerator.wait_for_everyone()  # all have written their part
         if self.args.should_save:
-            run_folder.seal(checkpoint)
-            run_folder.rotate(checkpoint.parent, self.keep)
+            folders.seal(checkpoint)
+            folders.rotate(checkpoint.parent, self.keep)
         note_for_launcher(checkpoint=str(checkpoint))
 
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from data_prep.build import ledger
+from data_prep.builder import ledger
 from data_prep.decontamination.text import normalise_question
 from pipeline import manifest
 from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
-from tests.unit.build.helpers import run
+from tests.unit.builder.helpers import run
 
 GOLD = "A train travels 60 miles in 2 hours and then stops for a break of 15 minutes. How fast?"
 GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}

@@ -16,8 +16,8 @@ from zlib import crc32
 import numpy as np
 from datasketch import MinHash
 
-from data_prep.build.filters import Checked
-from data_prep.build.write import Spool
+from data_prep.builder.filters import Checked
+from data_prep.builder.write import Spool
 from data_prep.decontamination.index import asks_about_figure, same_wording
 from data_prep.decontamination.text import content, figures, numbers, tokenise
 from data_prep.schema import Problem

@@ -2,9 +2,9 @@
 
 import json
 
-from data_prep.build.recipe import DataArguments, Source
-from data_prep.build.rows import Job, SourceRows
-from data_prep.build.write import Spool
+from data_prep.builder.recipe import DataArguments, Source
+from data_prep.builder.rows import Job, SourceRows
+from data_prep.builder.write import Spool
 from data_prep.schema import Problem
 
 

@@ -4,7 +4,7 @@ parse(..., launched(check_sft))    before torch is imported: recipe, environment
 as_launched(check, asked, 8)       the same before anything is started
 check_started(is_cpu)              torch is there: as many processes as were launched
 
-python -m stages.launch ...        `accelerate launch`, without a traceback of its own
+python -m stages.run.launch ...        `accelerate launch`, without a traceback of its own
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ from pipeline.errors import UserError, killed, run_cli
 from pipeline.memory import num_oom_kills
 from pipeline.settings import Settings, read_yaml
 from pipeline.stages import RECIPES
-from stages import restarts
+from stages.run import restarts
 
 CONFIGS = "configs/accelerate"
 ACCELERATE = RECIPES / "accelerate"
@@ -33,7 +33,7 @@ DATA_PARALLEL = "data parallel"  # one process too
 # would not do: a batch script has it, too, which runs once.
 COPIES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LAUNCHER = re.compile(
-    r"(accelerate|accelerate_cli\.py) launch$|accelerate(-|\.commands\.)launch$|stages.launch$"
+    r"(accelerate|accelerate_cli\.py) launch$|accelerate(-|\.commands\.)launch$|stages.run.launch$"
 )
 # What may differ between two numbers of processes.
 BATCH_KEYS = (
@@ -328,7 +328,7 @@ def check_started(is_cpu: bool) -> None:
 
 
 def main() -> None:
-    """`accelerate launch` with restarts (`stages.restarts`) that keeps the stage's error line last.
+    """`accelerate launch` with restarts (stages/run/restarts.py); a stage's error line stays last.
 
     By itself it adds a traceback of its own, a table and torch's log lines after that line.
     """
@@ -339,7 +339,7 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousTimeoutError
 
-    restarts.install(asked_of_launcher(["stages.launch", *sys.argv[1:]]))
+    restarts.install(asked_of_launcher(["stages.run.launch", *sys.argv[1:]]))
     num_kills = num_oom_kills()
     try:
         launch.main()

@@ -1,0 +1,1 @@
+"""What keeps a run: its folder, saving, the launch and restarts."""
