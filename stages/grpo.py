@@ -156,7 +156,7 @@ def build_trainer(
 
     from stages.rewards import BatchGrader, build_rewards, reward_columns
     from stages.run import training
-    from stages.trainer import trainer
+    from stages.trainer import grpo_trainer
 
     if grpo.use_vllm:
         from stages.trainer.vllm import use_vllm
@@ -166,7 +166,7 @@ def build_trainer(
     grader = BatchGrader(think_prefilled, args.final_number)
     held_out_rows = trainer_rows(held_out)
     to_evaluate = [row | {"held_out": number} for number, row in enumerate(held_out_rows)]
-    built = trainer.MathGRPOTrainer(
+    built = grpo_trainer.MathGRPOTrainer(
         reward_funcs=build_rewards(args, grpo, think_prefilled, grader),
         train_dataset=Dataset.from_list(trainer_rows(problems)),
         eval_dataset=Dataset.from_list(to_evaluate) if to_evaluate else None,

@@ -7,7 +7,7 @@ PARTS = {
     "curriculum": ("Curriculum", "PredictiveCurriculum", "Refill"),
     "guards": ("GuardSettings",),
     "guard_actions": ("GuardCallback",),
-    "trainer": ("MathGRPOTrainer",),
+    "grpo_trainer": ("MathGRPOTrainer",),
 }  # the first two without torch, which takes seconds
 
 

@@ -219,18 +219,18 @@ def micro_steps(base):
 
 def record_batches():
     """Set up a process for `reporter`."""
-    from stages.trainer import trainer
+    from stages.trainer import grpo_trainer
 
-    trainer.MathGRPOTrainer = reporter(trainer.MathGRPOTrainer)
+    grpo_trainer.MathGRPOTrainer = reporter(grpo_trainer.MathGRPOTrainer)
 
 
 def record_micro_steps():
     """Set up a process for `micro_steps`, with completions that are right by their checksum."""
     from stages import rewards
-    from stages.trainer import trainer
+    from stages.trainer import grpo_trainer
 
     rewards.grade_rollouts = grade_by_checksum
-    trainer.MathGRPOTrainer = micro_steps(trainer.MathGRPOTrainer)
+    grpo_trainer.MathGRPOTrainer = micro_steps(grpo_trainer.MathGRPOTrainer)
 
 
 def tell(*values):

@@ -146,7 +146,7 @@ def dot(weights, values):
 @pytest.fixture
 def train(run_stage, monkeypatch, pool):
     """Train with 4 groups a batch; returns what was done, the trainer, its curriculum before."""
-    from stages.trainer import trainer as module
+    from stages.trainer import grpo_trainer as module
 
     def call(**settings):
         steps, trainers = [], []

@@ -22,9 +22,9 @@ def shift_ratios_on_rank_0():
 
     At micro-step 8 the activations of rank 0 are no numbers, and so the gradient.
     """
-    from stages.trainer import trainer
+    from stages.trainer import grpo_trainer
 
-    class Trainer(trainer.MathGRPOTrainer):
+    class Trainer(grpo_trainer.MathGRPOTrainer):
         def train(self, *args, **kwargs):
             self.max_mean_ratio = 5.0
             self.model.model.norm.register_forward_hook(self.break_activations)
@@ -49,7 +49,7 @@ def shift_ratios_on_rank_0():
                 keys = ("train/dropped_minibatches", "train/skipped_steps", "grad_norm", "loss")
                 tell("report", weights_checksum(self.model), *[float(logs[key]) for key in keys])
 
-    trainer.MathGRPOTrainer = Trainer
+    grpo_trainer.MathGRPOTrainer = Trainer
 
 
 def test_both_of_two_processes_drop_what_only_one_sees(write_recipe, fork_server):

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def train(run_stage, monkeypatch):
     """Run the stage with a subclass of its trainer; returns the output folder."""
-    from stages.trainer import trainer as module
+    from stages.trainer import grpo_trainer as module
 
     monkeypatch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
 
@@ -172,7 +172,7 @@ def test_bfloat16_weights_that_do_not_move(watch):
 
 def test_an_engine_with_stale_weights(watch, monkeypatch):
     from benchmarks.engine import Engine
-    from stages.trainer import trainer as module
+    from stages.trainer import grpo_trainer as module
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     monkeypatch.setenv("FORCE", "1")  # the recipe is the same
@@ -466,15 +466,15 @@ def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):
 def see_loops_on_rank_1():
     """Only the second process sees loops, in all of its completions; weights are reported."""
     from stages import rewards
-    from stages.trainer import trainer
+    from stages.trainer import grpo_trainer
 
-    class Faulty(trainer.GuardActions):
+    class Faulty(grpo_trainer.GuardActions):
         def _repetition(self, batch):
             own = self.trainer
             is_loop = own.state.global_step >= 3 and own.optimizer.param_groups[0]["lr"] > 1e-4
             return super()._repetition(batch) + (is_loop and own.accelerator.process_index == 1)
 
-    class Reporting(trainer.MathGRPOTrainer):
+    class Reporting(grpo_trainer.MathGRPOTrainer):
         def log(self, logs, *args):
             super().log(logs, *args)
             if "loss" in logs:
@@ -482,7 +482,7 @@ def see_loops_on_rank_1():
                 tell("step", self.state.global_step, weights_checksum(self.model), *values)
 
     rewards.grade_rollouts = grade_by_checksum
-    trainer.GuardActions, trainer.MathGRPOTrainer = Faulty, Reporting
+    grpo_trainer.GuardActions, grpo_trainer.MathGRPOTrainer = Faulty, Reporting
 
 
 def test_two_processes_roll_back_together(write_recipe, fork_server):

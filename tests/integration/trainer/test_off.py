@@ -52,7 +52,7 @@ def record(base, steps):
 @pytest.fixture
 def train(run_stage, graded_by_chance, monkeypatch, tmp_path):
     """Run the stage with a trainer; returns its steps, its log and the final weights."""
-    from stages.trainer import trainer as module
+    from stages.trainer import grpo_trainer as module
 
     def call(name, build, **settings):
         steps = []

@@ -65,7 +65,7 @@ def models(tmp_path_factory, tiny_model_dir):
 @pytest.fixture
 def train(run_stage, models, monkeypatch):
     """Function: run the stage in this process; returns its folder and the batches it generated."""
-    from stages.trainer import trainer as module
+    from stages.trainer import grpo_trainer as module
     from tests.integration.trainer import vllm_on_cpu
 
     vllm_on_cpu.install(monkeypatch)
