@@ -3,9 +3,9 @@
 #
 #   docker build -t sft-grpo-math .
 #   docker run --gpus all --shm-size 16g -v "$PWD/runs:/project/runs" -v "$HOME/.cache/huggingface:/cache" \
-#     sft-grpo-math report --recipe grpo7b
+#     sft-grpo-math report RECIPE=grpo7b
 #   apptainer build sft-grpo-math.sif docker-daemon://sft-grpo-math:latest
-#   apptainer run --nv --bind runs:/project/runs sft-grpo-math.sif report --recipe grpo7b
+#   apptainer run --nv --bind runs:/project/runs sft-grpo-math.sif report RECIPE=grpo7b
 #
 # Written without Docker at hand: docs/scale.md says what of it has been run.
 FROM nvidia/cuda:13.0.1-devel-ubuntu24.04

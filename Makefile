@@ -1,4 +1,18 @@
-# make COMMAND [RECIPE=grpo7b] [MODEL=folder or hub id] [ARGS="--learning_rate 1e-4"]
+#   make GOAL [RECIPE=grpo7b] [MODEL=folder or hub id] [key=value] [stage.key=value]
+#   make grpo RECIPE=grpo7b learning_rate=1e-5 sft.max_length=1024
+#
+#   Each goal first runs what it needs, and leaves what is up to date. The chain of a recipe:
+#
+#     data         data_prep.builder   configs/RECIPE/data.yaml         -> runs/RECIPE/data
+#     sft          stages.sft          configs/RECIPE/sft.yaml          -> runs/RECIPE/sft
+#     difficulty   stages.difficulty   configs/RECIPE/difficulty.yaml   -> runs/RECIPE/difficulty
+#     audit        eval.audit          all of configs/RECIPE            -> runs/RECIPE/audit
+#     grpo         stages.grpo         configs/RECIPE/grpo.yaml         -> runs/RECIPE/grpo
+#     eval         eval.run            configs/RECIPE/eval.yaml         -> runs/RECIPE/eval
+#     report       eval.report         configs/RECIPE/eval.yaml         -> runs/RECIPE/report
+#
+#   A recipe without one of these files has no such stage. What a goal would start:
+#   .venv/bin/python -m pipeline grpo RECIPE=grpo7b --dry-run
 #
 #   make demo           the whole pipeline on two CPU cores; ends with the page of results
 #   make data           build the data files of a recipe
@@ -39,8 +53,8 @@
 #   make lock           versions and hashes of all packages, from pyproject.toml
 #   make help           this list
 #
-# Commands above `make test` start `python -m pipeline COMMAND`, which builds what is missing.
-# Variables come from your command line or the environment. ARGS go to COMMAND alone.
+# Goals above `make test` start `python -m pipeline GOAL` with the words of your command line:
+# capitals are variables, the rest are keys (docs/commands.md).
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV   ?= .venv
@@ -64,6 +78,7 @@ $(error a value has a dollar sign, which make would expand: use `python -m pipel
 endif
 
 # `-c ""` does nothing: it tries whether the environment's Python starts at all.
+$(PIPELINE) $(BENCHMARKS): export MAKE_WORDS = $(MAKEOVERRIDES)
 $(PIPELINE): $(VENV)/ready
 	@"$$PY" -c "" || $(EXPLAIN)
 	@exec "$$PY" -m pipeline $@
@@ -96,7 +111,7 @@ $(VLLM)/ready: pyproject.toml $(LOCKS)
 # Files, not targets: if one is missing, .DEFAULT must not take its name for an unknown target.
 Makefile pyproject.toml $(LOCKS): ;
 help:
-	@sed -n 's/^#   //p' Makefile
+	@sed -n 's/^#$$//p; s/^#   //p' Makefile
 # An unknown target: names the nearest of ours.
 .DEFAULT:
 	@$(PYTHON) -m pipeline.names

@@ -18,7 +18,7 @@ from pathlib import Path
 from pipeline.errors import UserError, run_cli
 from pipeline.names import unknown
 from pipeline.settings import parse, read_yaml
-from pipeline.variables import VARIABLES, given_to_make, ignored
+from pipeline.words import OF_THE_STACK, VARIABLES, of_make
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
         files = f"configs/{recipe}/eval.yaml"
         if row.takes_recipe and not read_yaml(files).get("test_file"):
             raise UserError(f"{files}: has no test_file, whose problems {name} scores; add one")
-        before = ["-m", "pipeline", goal, "--recipe", recipe, "--run", run]
+        before = ["-m", "pipeline", goal, f"RECIPE={recipe}", f"RUN={run}"]
         if row.takes_recipe and (data_root := os.environ.get("DATA_ROOT")):
-            before += ["--data_root", data_root]
-        before += ["--", "--max_steps", "300"] if is_small else []
+            before.append(f"DATA_ROOT={data_root}")
+        before += ["max_steps=300"] if is_small else []
     return before, own + words
 
 
@@ -122,8 +122,11 @@ def check_variables(name: str) -> None:
         if key not in taken and os.environ.get(key.upper()):
             wanted = ", ".join(sorted(taken)).upper()
             raise UserError(f"{key.upper()}: {name} does not take it; unset it (it takes {wanted})")
-    for key, value in ignored(given_to_make(os.environ.get("MAKEFLAGS", ""))).items():
-        raise UserError(f'{key}={value}: {name} does not take it; write keys as ARGS="--key value"')
+    for word in of_make(os.environ.get("MAKE_WORDS", "")):
+        key = word.partition("=")[0]
+        is_variable = key == "ARGS" or (key.isupper() and key.lower() in VARIABLES)
+        if not is_variable and not OF_THE_STACK.fullmatch(key):
+            raise UserError(f'{word}: {name} does not take it; write keys as ARGS="--key value"')
 
 
 def check_keys(row: Benchmark, own: list[str]) -> None:
@@ -142,7 +145,7 @@ def main() -> None:
     if name not in BENCHMARKS:
         raise UserError(unknown("benchmark", name, [*BENCHMARKS]))
     check_variables(name)
-    left_out = {*map(str.upper, VARIABLES), "MAKE_GOALS"}
+    left_out = {*map(str.upper, VARIABLES), "MAKE_GOALS", "MAKE_WORDS", "ARGS"}
     env = {key: value for key, value in os.environ.items() if key not in left_out}
     before, own = command(name, words[1:])
     if before:

@@ -1,6 +1,6 @@
 """Published ways to choose problems, as curricula of `MathGRPOTrainer`.
 
-    make grpo ARGS="--curriculum benchmarks.rivals:Mopps"
+    make grpo curriculum=benchmarks.rivals:Mopps
 
 Each is written from its paper and the settings of its authors' scripts; its docstring says which,
 and what differs. `benchmarks.curriculum` runs each as a mode. DAPO's refill and the offline band

@@ -14,7 +14,7 @@ from eval.harness import suite
 from eval.harness.settings import OWN, EvalArguments
 from pipeline.commands import named_in
 from pipeline.errors import UserError, run_cli
-from pipeline.keys import flags as key_flags
+from pipeline.keys import yaml_flags
 from pipeline.models.hub import TEXTS, fetch, is_hub_id
 from pipeline.settings import RecipeArguments, parse, read_yaml, setting
 
@@ -62,7 +62,7 @@ def read_sets(args: FetchArguments) -> list[str]:
         str(path),
         "--run_dir",
         args.run,
-        *key_flags(args.keys, args.recipe, "eval"),
+        *yaml_flags(args.keys, args.recipe, "eval"),
     ]
     argv += ["--data_root", args.data_root] if args.data_root else []
     argv += ["--checkpoints", "any=any"]  # `configs/evaluate` leaves them to MODEL

@@ -19,7 +19,7 @@ from pipeline.settings import parse, setting
 REMEDIES = {
     401: "the token is missing or wrong; set HF_TOKEN or run `hf auth login`",
     403: "the token may not write there; take one that may, or another owner",
-    409: 'it exists already; take another name, or add a commit to it: ARGS="--overwrite true"',
+    409: "it exists already; take another name, or add a commit to it: overwrite=true",
 }
 
 

@@ -3,7 +3,7 @@
     python audit.py [MODEL]
 
 Golds and known tricks go through the tokenizer's template and back, then into the reward; here
-into one that many scripts have. A whole recipe: `sft-grpo-math audit --recipe tiny-cpu`.
+into one that many scripts have. A whole recipe: `sft-grpo-math audit RECIPE=tiny-cpu`.
 """
 
 import re

@@ -1,11 +1,11 @@
 """Run a recipe up to a stage: build what is missing, leave what is up to date.
 
-    python -m pipeline grpo --recipe grpo7b --model /my/weights -- --learning_rate 1e-4
-    python -m pipeline eval --model /my/weights --tasks math500 aime24 --samples 32
-    python -m pipeline demo --dry-run
-    sft-grpo-math sft --only --config mine/sft.yaml --run_dir runs/mine
+    make grpo RECIPE=grpo7b MODEL=/my/weights learning_rate=1e-5 sft.max_length=1024
+    python -m pipeline eval MODEL=/my/weights TASKS="math500 aime24" SAMPLES=32
+    sft-grpo-math demo --dry-run
 
-The same as `make grpo RECIPE=grpo7b MODEL=/my/weights ARGS="--learning_rate 1e-4"`.
+All three take the same words. Capitals are variables. The rest are keys: of the stage before the
+dot, else of the stage that is asked for.
 """
 
 import os
@@ -25,19 +25,20 @@ try:
         Command,
         commands,
         look_ahead,
+        only_command,
         pending,
         resolve_models,
-        result_folder,
         settings_of,
-        stage_command,
         stage_words,
     )
     from pipeline.errors import UserError, killed, run_cli
     from pipeline.freshness import check_finished, check_same_run, looks_current
     from pipeline.lock import claim
     from pipeline.memory import num_oom_kills
+    from pipeline.request import Request, check_goals, known_recipes, read
+    from pipeline.scoring import check_scoring
     from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED, load
-    from pipeline.variables import OPTIONS, VARIABLES, Request, check_goals, known_recipes, read
+    from pipeline.words import OPTIONS, VARIABLES
 except ModuleNotFoundError as error:
     if not missing(error):
         raise
@@ -47,34 +48,36 @@ except ModuleNotFoundError as error:
 
 def main() -> None:
     """Read the command line, look at what is there, run what is missing."""
-    words = sys.argv[1:]
-    if not words or words[0] in ("-h", "--help", "help"):
-        sys.stdout.write(help_text())
-        return
-    if words[0] in PASSED_ON:
-        module = PASSED_ON[words[0]]
-        os.execve(sys.executable, [sys.executable, "-m", module, *words[1:]], child_env())
+    argv = sys.argv[1:]
+    if argv and argv[0] in PASSED_ON:
+        start(["-m", PASSED_ON[argv[0]], *argv[1:]])
     check_environment()
-    request = read(words, os.environ)
-    set_deadline(request)
-    if request["rehearse"]:  # which preflight reads, too
-        os.environ["REHEARSE"] = request["rehearse"]
+    request = read(argv, os.environ)
+    if "help" in request.options or not (argv or request.goals) or argv == ["help"]:
+        show_help(request)
+        return
     if not request.goals:
         raise UserError(f"goal: missing; name one of {', '.join(GOALS)}")
+    set_environment(request)
     check_goals(request)
-    if request.only:
-        run_only(request)
-        return
+    check_scoring(request)
     resolve_models(request)
     check_same_run(request)
     if request.asks_for("clean"):
         run_clean(request)
-    elif request.list_stages:
+    elif "list" in request.options:
         sys.stdout.write("\n".join([request.run, *pending(request)]) + "\n")
-    elif request.start_model:
+    elif "start-model" in request.options:
         show_start_model(request)
+    elif "only" in request.options:
+        run_only(request)
     else:
         run_missing(request)
+
+
+def start(words: Sequence[str]) -> None:
+    """Become `python WORDS`."""
+    os.execve(sys.executable, [sys.executable, *words], child_env())
 
 
 def check_environment() -> None:
@@ -86,18 +89,20 @@ def check_environment() -> None:
         raise UserError(wrong)
 
 
-def set_deadline(request: Request) -> None:
-    """Set the time at which training ends by MAX_HOURS, for all stages of the command together."""
+def set_environment(request: Request) -> None:
+    """What all processes of the command read: when MAX_HOURS are over, whether to rehearse."""
     if request["max_hours"]:
-        stop_at = time.time() + 3600 * float(request["max_hours"])
+        stop_at = time.time() + 3600 * request["max_hours"]
         os.environ.setdefault("STOP_AT", f"{stop_at:.0f}")
+    if request["rehearse"]:
+        os.environ["REHEARSE"] = request["rehearse"]
 
 
 def show_start_model(request: Request) -> None:
     """Print what GRPO's vLLM server is started with, one word a line: the model, then flags."""
     if request.goals != ("grpo",):
         raise UserError("--start-model: is of grpo; give that goal alone")
-    words = stage_words(request, "grpo", is_asked=True)
+    words = stage_words(request, "grpo")
     served = load("stages.host:served")
     sys.stdout.write("".join(f"{word}\n" for word in served(settings_of("grpo", words))))
 
@@ -105,7 +110,7 @@ def show_start_model(request: Request) -> None:
 def run_missing(request: Request) -> None:
     """Run the commands of a request that are not up to date, or print them."""
     planned = commands(request)
-    if request.dry_run:
+    if "dry-run" in request.options:
         show(planned)
     elif planned:
         run_all(request, planned)
@@ -136,10 +141,7 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
         # An earlier stage may have written the same result again; then this one is up to date.
         if command.is_needed_only and looks_current(request, command.stage, command.words):
             continue
-        started = time.time()
-        run(command.words, child_env(force="1" if command.is_forced else ""))
-        if command.stage in STAGES:
-            check_finished(Path(request.run, command.stage), command.words, started)
+        run_command(request, command)
 
 
 def tell_of_model(request: Request, planned: Sequence[Command]) -> None:
@@ -157,24 +159,27 @@ def tell_of_model(request: Request, planned: Sequence[Command]) -> None:
 
 
 def run_only(request: Request) -> None:
-    """Run one stage or tool alone, with the flags that follow its name."""
-    goal = request.goals[0]
-    if len(request.goals) > 1 or goal in ("demo", "clean"):
-        raise UserError("--only: takes one command, a stage or a tool, but not demo or clean")
-    command = stage_command(request, goal)
-    if request.dry_run:
+    """Run one stage or tool alone, without the stages before it."""
+    if len(request.goals) > 1 or request.asks_for("demo"):
+        raise UserError("--only: takes one command, a stage or a tool, but not demo")
+    command = only_command(request)
+    if "dry-run" in request.options:
         show([command])
         return
-    folder = result_folder(request, command) if goal in STAGES else None
+    run_command(request, command)
+
+
+def run_command(request: Request, command: Command) -> None:
+    """Run one command to its end; of a stage also look whether it has finished."""
     started = time.time()
-    run(command.words, child_env(force="1" if request.is_on("force") else ""))
-    if folder:
-        check_finished(folder, command.words, started)
+    run(command.words, child_env(force="1" if command.is_forced else ""))
+    if command.stage in STAGES:
+        check_finished(Path(request.run, command.stage), command.words, started)
 
 
 def run_clean(request: Request) -> None:
     """Say what a run holds; with YES=1 remove it."""
-    if not request.is_on("yes") or request.dry_run:
+    if not request["yes"] or "dry-run" in request.options:
         clean.show(request.run)
         return
     claim(request.run)
@@ -207,29 +212,34 @@ def run(words: Sequence[str], env: dict[str, str]) -> None:
 
 def child_env(force: str = "") -> dict[str, str]:
     """The environment of a stage."""
-    env = {key: value for key, value in os.environ.items() if key not in ("MAKE_GOALS", "ARGS")}
+    of_make = ("MAKE_GOALS", "MAKE_WORDS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")
+    env = {key: value for key, value in os.environ.items() if key not in of_make}
     env["FORCE"] = force
     # DeepSpeed builds with ninja, which the virtual environment has.
     env["PATH"] = os.pathsep.join([env.get("PATH", ""), str(Path(sys.executable).parent)])
     return env
 
 
-def help_text() -> str:
-    """The commands, variables and options, each with its meaning."""
+def show_help(request: Request) -> None:
+    """Print the commands, variables and options; of a stage or tool its keys."""
+    for goal in request.goals:
+        row = STAGES.get(goal) or TOOLS.get(goal)
+        if row and row.module:
+            start(["-m", row.module, "--help"])
     lines = [(__doc__ or "").strip(), "", "Commands:"]
     meanings = {"demo": "the whole pipeline; ends with the page of results"}
     meanings |= {name: row.meaning for name, row in [*STAGES.items(), *TOOLS.items()]}
     meanings |= {"grade": "grade a file of completions", "launch": "accelerate launch, of a stage"}
     lines += [f"  {name:22}{meaning}" for name, meaning in meanings.items()]
-    lines += ["", "Variables, as --name VALUE, as NAME=VALUE of make, or in the environment:"]
-    lines += [f"  --{name:20}{meaning}" for name, (_, meaning) in VARIABLES.items()]
+    lines += ["", "Variables, here or in the environment:"]
+    lines += [f"  {name.upper():22}{meaning}" for name, (_, meaning) in VARIABLES.items()]
     lines += ["", "Options:", *(f"  --{name:20}{meaning}" for name, meaning in OPTIONS.items())]
     lines += [
         "",
         f"Recipes: {', '.join(known_recipes())}",
-        "All keys of a stage: python -m pipeline STAGE --help",
+        "All keys of a stage: sft-grpo-math STAGE --help",
     ]
-    return "\n".join(lines) + "\n"
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def console() -> None:

@@ -12,8 +12,8 @@ from pipeline import json_files, keys, manifest, strict_yaml
 from pipeline.errors import UserError
 from pipeline.folders import next_of
 from pipeline.paths import is_same_place, plain
-from pipeline.stages import ROOT, STAGES, TRAINED, config_name, load
-from pipeline.variables import Request
+from pipeline.request import Request
+from pipeline.stages import ROOT, STAGES, TRAINED, load
 
 
 def looks_current(request: Request, stage: str, words: Sequence[str]) -> bool:
@@ -24,14 +24,12 @@ def looks_current(request: Request, stage: str, words: Sequence[str]) -> bool:
     if not matches_command(folder, words, code):
         return False
     made = manifest.read(folder) or {}
-    config, entries = made.get("config", {}), request.words.get("keys", [])
+    config = made.get("config", {})
     if not has_variables(config, words) or finds_more(stage, config, made.get("inputs", {})):
         return False
-    if stage == "audit":  # which reads all files with KEYS over them
-        return config.get("keys", []) == entries
-    if not entries:
-        return True
-    return keys.agree(entries, request.recipe, config_name(stage), config)
+    if stage == "audit":  # which reads all files with the keys over them
+        return config.get("keys", []) == keys.as_entries(request.keys)
+    return keys.agree(request.keys, stage, config)
 
 
 def matches_command(folder: Path, words: Sequence[str], code: Sequence[Path] = ()) -> bool:
@@ -141,7 +139,7 @@ def started_at(folder: Path) -> float:
 
 def check_same_run(request: Request) -> None:
     """Refuse a run that was trained from another model, or with another seed, than given now."""
-    model, seed, run = request["model"], request["seed"], os.path.realpath(request.run)
+    model, seed, run = request["model"], str(request["seed"]), os.path.realpath(request.run)
     for stage in TRAINED:
         config = trained_with(Path(request.run, stage))
         start, old_seed = str(config.get("model_name_or_path") or ""), config.get("seed")

@@ -1,97 +1,149 @@
-"""Keys of a recipe's YAML files for a whole command: KEYS="grpo.top_p=0.8 learning_rate=1e-5"."""
+"""The keys of a command line: which stage or tool has each, and its words.
+
+`sft.max_length=1024` is `max_length` of the stage SFT, whatever the goal. Without a dot a key is
+one of the goal: `make grpo learning_rate=1e-5`, `make plan gpu_memory=94`. Values are YAML. The
+stage checks them.
+"""
 
 import functools
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.key_types import UNSET, Key, known_keys
-from pipeline.names import nearest
+from pipeline.key_types import UNSET, Key, known_keys, own_keys
+from pipeline.names import unknown
+from pipeline.renamed import hint
 from pipeline.settings import convert, value_of
-from pipeline.stages import STAGES, TRAINED, config_name, has_file, load_keys
+from pipeline.stages import STAGES, TOOLS, TRAINED, config_name, has_file, load, load_keys
+from pipeline.words import VARIABLES
 
-# RUN and RECIPE say them.
-TAKEN = ("output_dir", "run_dir", "config", "overlay")
-Values = dict[str, list[str]]  # by key
+# RECIPE, RUN, LORA and the command itself say them.
+TAKEN = ("output_dir", "run_dir", "config", "overlay", "keys", "opens_gate")
+OPTIONS = {name: row.options for name, row in {**STAGES, **TOOLS}.items() if row.options}
+OF_FILE = {config_name(stage): stage for stage in STAGES if STAGES[stage].arguments}
+Keys = dict[str, dict[str, str]]  # by stage or tool, and by key: the text of the value
 
 
-def split(entries: Sequence[str], recipe: str) -> dict[str, Values]:
-    """Keys by their YAML file: `{"grpo": {"top_p": ["0.8"]}}`.
-
-    `grpo.top_p=0.8` is `top_p` of grpo.yaml. A key without a file's name goes to sft.yaml and
-    grpo.yaml, as far as they have it, else to the one other file that has it. Commas part the
-    values of a list. The stage checks all values.
+def assign(entries: Iterable[str], goals: Sequence[str] = (), recipe: str = "") -> Keys:
+    """The keys of a command by the stage or tool that has them.
 
     Args:
-        entries: such as `grpo.top_p=0.8`.
-        recipe: the recipe's folder.
+        entries: such as `sft.max_length=1024`, or `max_length=1024` with the goal sft.
+        goals: of the command.
+        recipe: its folder; of one without a stage no key is taken.
 
     Raises:
-        UserError: no key=value, a file that the recipe lacks, a key that none or several have.
+        UserError: a stage, tool or key that is not known, or no value.
     """
-    known, found = _known(recipe) if entries else {}, defaultdict(dict)
+    found: Keys = {}
     for entry in entries:
-        name, equals, value = entry.partition("=")
-        named, dot, key = name.rpartition(".")
-        if not equals or not key or not value:
-            raise UserError(f"keys: {entry!r} is not key=value, such as grpo.top_p=0.8")
+        name, _, text = entry.partition("=")
+        before, dot, key = name.rpartition(".")
+        if not key or not text:
+            raise UserError(f"{entry}: has no value; write key=value, such as max_steps=100")
+        owner = named(entry, before, recipe) if dot else of_goal(entry, key, goals)
+        known = keys_of(owner)
+        if key in VARIABLES and (owner in OPTIONS or key not in known):
+            raise UserError(f"{entry}: is a variable; write {key.upper()}={text}")
         if key in TAKEN:
-            raise UserError(f"keys: {key}: the command sets it; leave it out, or give RUN")
-        if dot and named not in known:
-            raise UserError(f"keys: {entry}: {recipe} has no {named}.yaml, only {_files(known)}")
-        having = [file for file in ([named] if dot else known) if key in known[file]]
-        if not dot:
-            having = [file for file in having if file in TRAINED] or having
-        if not having:
-            near = nearest(key, [*dict.fromkeys(one for keys in known.values() for one in keys)])
-            remedy = f"did you mean {near}?" if near else "see --help of a stage"
-            place = _files([named] if dot else known)
-            raise UserError(f"keys: {entry}: no key {key} in {place}; {remedy}")
-        if len(having) > 1 and not {*having} <= {*TRAINED}:
-            choices = " or ".join(f"{file}.{entry}" for file in having)
-            raise UserError(f"keys: {entry}: {_files(having)} have {key}; write {choices}")
-        for file in having:
-            is_several = "list" in known[file][key].kinds and not value.startswith("[")
-            found[file][key] = value.split(",") if is_several else [value]
-    return dict(found)
-
-
-def flags(entries: Sequence[str], recipe: str, file: str) -> list[str]:
-    """The keys of a YAML file, such as "grpo", as words of its stage's command line."""
-    return as_flags(split(entries, recipe).get(file, {}))
-
-
-def as_flags(values: Values) -> list[str]:
-    """Keys as words of a command line: `{"top_p": ["0.8"]}` as `["--top_p", "0.8"]`."""
-    words = []
-    for key, value in values.items():
-        words += [f"--{key}", *value]
-    return words
-
-
-def agree(entries: Sequence[str], recipe: str, file: str, config: Mapping[str, Any]) -> bool:
-    """Whether the configuration of a finished stage has these keys; False also where in doubt."""
-    for name, words in split(entries, recipe).get(file, {}).items():
-        key = _known(recipe)[file][name]
-        given = value_of(words, key)
-        if given is None:  # the default, whatever that is
-            return False
-        if config.get(name, UNSET) != convert(name, given, key, "keys"):
-            return False
-    return True
-
-
-@functools.cache
-def _known(recipe: str) -> dict[str, dict[str, Key]]:
-    """The keys of each YAML file that the recipe has."""
-    found = {}
-    for stage, row in STAGES.items():
-        if row.arguments and has_file(stage, recipe):
-            own, hf, _ = load_keys(stage)
-            found[config_name(stage)] = known_keys(own, hf)
+            raise UserError(f"{entry}: the command sets {key}; leave it out, or give RECIPE or RUN")
+        if key not in known:
+            having = having_key(key)
+            remedy = hint(key, known, "leave it out")
+            if having and not dot:
+                remedy = f"write {choices(having, entry)}"
+            raise UserError(f"{entry}: {owner} has no key {key!r}; {remedy}")
+        if found.setdefault(owner, {}).setdefault(key, text) != text:
+            raise UserError(f"{entry}: {owner}.{key} is given twice; remove one")
     return found
 
 
-def _files(names: Iterable[str]) -> str:
-    return ", ".join(f"{name}.yaml" for name in names)
+def named(entry: str, name: str, recipe: str) -> str:
+    """The stage or tool before the dot; a stage's YAML may be named, too."""
+    owner = OF_FILE.get(name, name)
+    owners = [*OF_FILE.values(), *OPTIONS]
+    if owner not in owners:
+        raise UserError(f"{entry}: {unknown('stage', name, owners)}")
+    if owner in OF_FILE.values() and recipe and not has_file(owner, recipe):
+        raise UserError(f"{entry}: {recipe} has no {config_name(owner)}.yaml; leave it out")
+    return owner
+
+
+def of_goal(entry: str, key: str, goals: Sequence[str]) -> str:
+    """The one goal, which a key without a dot is of."""
+    owners = [goal for goal in goals if goal in OF_FILE.values() or goal in OPTIONS]
+    if len(owners) == 1 == len(goals):
+        return owners[0]
+    having = having_key(key)
+    if not having:
+        raise UserError(f"{entry}: no stage has it; {hint(key, all_keys(), 'see --help')}")
+    why = f"with {' and '.join(goals) or 'no goal'} a key needs its stage"
+    raise UserError(f"{entry}: {why}; write {choices(having, entry)}")
+
+
+def choices(stages: Iterable[str], entry: str) -> str:
+    """A key with each stage that has it: `sft.seed=1 or grpo.seed=1`."""
+    return " or ".join(f"{stage}.{entry}" for stage in stages)
+
+
+def having_key(key: str) -> list[str]:
+    """The stages whose YAML may have a key; of those that train only these."""
+    having = [stage for stage in OF_FILE.values() if key in keys_of(stage)]
+    return [stage for stage in having if stage in TRAINED] or having
+
+
+@functools.cache
+def keys_of(owner: str) -> Mapping[str, Key]:
+    """The keys of a stage's YAML, or the options of a tool."""
+    if owner in OPTIONS:
+        return own_keys(load(OPTIONS[owner]))
+    own, hf, _ = load_keys(owner)
+    return known_keys(own, hf)
+
+
+def all_keys() -> list[str]:
+    """The keys of all stages' YAML files, of the trained ones first."""
+    stages = sorted(OF_FILE.values(), key=lambda stage: stage not in TRAINED)
+    return list(dict.fromkeys(key for stage in stages for key in keys_of(stage)))
+
+
+def as_entries(keys: Keys) -> list[str]:
+    """The keys of stages as words of a tool that reads whole recipes: `grpo.top_p=0.8`."""
+    stages = [stage for stage in keys if stage in OF_FILE.values()]
+    return [f"{stage}.{key}={text}" for stage in stages for key, text in keys[stage].items()]
+
+
+def flags(keys: Keys, owner: str) -> list[str]:
+    """The keys of a stage or tool as words of its command: `["--top_p", "0.8"]`.
+
+    A list may be written without brackets: `tasks=math500,aime24`.
+    """
+    return as_flags({key: parts(owner, key, text) for key, text in keys.get(owner, {}).items()})
+
+
+def as_flags(values: Mapping[str, Sequence[str]]) -> list[str]:
+    """Keys with the words behind them, as one command line."""
+    return [word for key, words in values.items() for word in (f"--{key}", *words)]
+
+
+def parts(owner: str, key: str, text: str) -> list[str]:
+    """The words of a value: one, or those of a list that is written without brackets."""
+    is_list = "list" in keys_of(owner)[key].kinds and not text.startswith("[")
+    return text.split(",") if is_list else [text]
+
+
+def yaml_flags(entries: Iterable[str], recipe: str, file: str) -> list[str]:
+    """Of `as_entries`: those of one YAML file, such as "grpo", as words of its stage."""
+    return flags(assign(entries, recipe=recipe), OF_FILE[file])
+
+
+def agree(keys: Keys, stage: str, config: Mapping[str, Any]) -> bool:
+    """Whether the configuration of a finished stage has these keys; False also where in doubt."""
+    for name, text in keys.get(OF_FILE.get(config_name(stage), stage), {}).items():
+        key = keys_of(stage)[name]
+        given = value_of(parts(stage, name, text), key)
+        if given is None:  # the default, whatever that is
+            return False
+        if config.get(name, UNSET) != convert(name, given, key, "command line"):
+            return False
+    return True

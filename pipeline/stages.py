@@ -5,7 +5,6 @@
 """
 
 import importlib
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = Path(__file__).with_name("recipes")  # of the clone, or of the installed package
+# Variables that all stages read, beside those that name the run.
 CHAIN = (
     "data_root", "tokenizer", "accelerate", "num_processes", "max_hours", "force", "audit",
-    "rehearse", "keys", "args",
+    "rehearse",
 )  # fmt: skip
 MEMORY_REMEDY = "end other programs, or use a machine with more memory"
 
@@ -31,10 +31,12 @@ class Stage:
         needs: stages that come before it, where the recipe has them.
         needs_if_read: stages that come before it, where its YAML reads their folder.
         flags: variables that it takes, beside those of every stage.
+        reads: variables that it reads, beside those of CHAIN.
         config: name of its YAML, where that is not the stage's.
         is_optional: a recipe has the stage only if it has its YAML.
         is_launched: `ACCELERATE` starts it on several processes.
         arguments: `module:class` of its own keys; hf: names of the Hugging Face classes beside it.
+        options: `module:class` of the keys of one that has no YAML.
         check: `module:function` that checks the keys of its YAML alone.
         code: files and folders of ours that decide its result; a change makes the result stale.
         list_inputs: `module:function` that lists the files that it would read now, by its
@@ -47,10 +49,12 @@ class Stage:
     needs: tuple[str, ...] = ()
     needs_if_read: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     config: str = ""
     is_optional: bool = False
     is_launched: bool = False
     arguments: str = ""
+    options: str = ""
     hf: tuple[str, ...] = ()
     check: str = ""
     code: tuple[str, ...] = ()
@@ -119,7 +123,9 @@ STAGES = {
         "eval.audit",
         "check that correct answers earn the reward, and only those",
         needs=("data", "base"),
-        flags=("data_root", "model", "tokenizer"),
+        flags=("data_root", "model", "tokenizer", "completions", "keys"),
+        reads=("completions",),
+        options="eval.audit.__main__:AuditArguments",
         code=("grading", "eval/audit", "stages/rewards.py", "pipeline/prompts.py"),
     ),
     "grpo": Stage(
@@ -138,6 +144,7 @@ STAGES = {
         "score base, SFT and GRPO on benchmarks; with TASKS= one MODEL= alone",
         needs=("grpo", "audit"),
         flags=("model", "data_root"),
+        reads=("tasks", "samples"),
         is_launched=True,
         arguments="eval.harness.settings:EvalArguments",
         check="data_prep.sampling.keys:check_sampling",
@@ -158,6 +165,7 @@ STAGES = {
         "the page of results: tables, tests and curves",
         needs=("eval",),
         flags=("model", "data_root"),
+        reads=("tasks", "samples"),
         config="eval",
     ),
 }
@@ -178,68 +186,90 @@ class Tool:
     Args:
         module: started as `python -m module`; "" for what `python -m pipeline` does itself.
         meaning: for the list of commands.
-        needs: stages that come before it.
-        reads: variables that it reads, beside those that name the run.
+        needs: stages that come before it; it reads the variables of CHAIN, too.
+        flags: what its command is given, by the names in `commands.values_of`.
+        reads: further variables that it reads.
+        options: `module:class` of its own keys.
         writes: whether it writes to the run's folder, and so takes its lock.
     """
 
     module: str
     meaning: str
     needs: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ("recipe", "run")
     reads: tuple[str, ...] = ()
+    options: str = ""
     writes: bool = False
 
 
+OF_RECIPE = ("recipe", "run", "overlay", "model", "data_root", "tokenizer", "accelerate")
+OF_SWEEP = (
+    "grpo_config", "run", "launcher", "overlay", "model", "data_root", "keys", "parallel",
+    "num_processes",
+)  # fmt: skip
 TOOLS = {
     "sweep": Tool(
         "stages.sweep",
         'train every combination of values: SWEEP="beta=0,0.04 seed=0,1"',
         BEFORE_GRPO,
-        (*CHAIN, "sweep", "parallel"),
+        (*OF_SWEEP, "sweep"),
         writes=True,
     ),
     "control": Tool(
         "stages.sweep",
         "control runs: GRPO with a random and with a format-only reward",
         BEFORE_GRPO,
-        (*CHAIN, "sweep", "seeds", "parallel"),
+        (*OF_SWEEP, "folder", "sweep"),
+        reads=("seeds",),
         writes=True,
     ),
     "preflight": Tool(
         "stages.preflight",
         "check a recipe for mistakes, memory and disk (GPUS=8)",
-        reads=("gpus", "data_root", "tokenizer", "accelerate", "rehearse", "keys", "args"),
+        flags=(*OF_RECIPE, "gpus", "keys"),
+        reads=("rehearse",),
+        options="stages.preflight.inputs:PreflightArguments",
     ),
     "plan": Tool(
         "stages.preflight.plan",
         "hours, tokens and cost of each stage (GPUS=8 PRICE=2.5)",
-        reads=("gpus", "price", "data_root", "tokenizer", "accelerate", "keys", "args"),
+        flags=(*OF_RECIPE, "gpus", "price", "keys"),
+        options="stages.preflight.plan:PlanArguments",
     ),
     "fetch": Tool(
         "eval.fetch",
         "models, data and benchmark sets into the cache, for hosts without a network",
         ("data",),
-        CHAIN,
+        ("recipe", "run", "model", "data_root", "keys"),
         writes=True,
     ),
-    "doctor": Tool(
-        "stages.doctor", "versions, devices, disk, recipe: paste it into an issue", reads=("args",)
-    ),
+    "doctor": Tool("stages.doctor", "versions, devices, disk, recipe: paste it into an issue"),
     "data-report": Tool(
-        "eval.report.data_report", "one page about the data", ("data",), CHAIN, writes=True
+        "eval.report.data_report",
+        "one page about the data",
+        ("data",),
+        ("data", "tokenizer"),
+        writes=True,
     ),
     "contamination-ledger": Tool(
         "data_prep.builder.ledger",
         "hashes of the rows that copy a benchmark",
         ("data",),
-        CHAIN,
+        ("data",),
         writes=True,
     ),
-    "browse": Tool("eval.report.browse", "a page of completions with filters", reads=("tasks",)),
-    "compare": Tool(
-        "eval.report.compare", 'runs side by side: RUNS="runs/a runs/b"', reads=("runs", "out")
+    "browse": Tool(
+        "eval.report.browse", "a page of completions with filters", (), ("run",), ("tasks",)
     ),
-    "push": Tool("eval.push", "upload the final model: REPO=owner/name", reads=("repo", "args")),
+    "compare": Tool(
+        "eval.report.compare", 'runs side by side: RUNS="runs/a runs/b"', (), ("runs", "out")
+    ),
+    "push": Tool(
+        "eval.push",
+        "upload the final model: REPO=owner/name",
+        flags=("config", "run_dir", "seed", "model", "repo"),
+        options="eval.push:PushArguments",
+    ),
     "clean": Tool("", "list the files of a run; YES=1 removes them", reads=("tasks", "yes")),
 }
 # Everything behind these words goes to the module as it is.
@@ -274,13 +304,6 @@ def load_keys(stage: str) -> tuple[type, tuple[str, ...], Callable | None]:
     return load(row.arguments), row.hf, load(row.check) if row.check else None
 
 
-def has_stage(stage: str, recipe: str, model: str = "") -> bool:
-    """Whether a recipe has a stage; a model of the user's own takes the place of the base."""
-    if stage == "base" and model:
-        return False
-    return not STAGES[stage].is_optional or has_file(stage, recipe)
-
-
 def has_file(stage: str, recipe: str) -> bool:
     """Whether a recipe has the YAML of a stage; the audit reads all of them and has none."""
     return stage == "audit" or Path(recipe, f"{config_name(stage)}.yaml").is_file()
@@ -295,37 +318,3 @@ def known_tasks() -> list[str]:
     """The names of the tasks that score completions with our own grader."""
     names = sorted(path.stem for path in TASKS.glob("*.yaml"))
     return [name for name in names if not name.startswith(("official_", "think_common"))]
-
-
-def reads_folder(stage: str, of: str, recipe: str) -> bool:
-    """Whether a stage's YAML names the folder that another stage writes, outside of comments."""
-    path = Path(recipe, f"{config_name(stage)}.yaml")
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    return f"{{run}}/{of}" in re.sub(r"(?m)(^|\s)#.*$", "", text)
-
-
-def order(goals: tuple[str, ...], recipe: str, model: str = "", audit: bool = True) -> list[str]:
-    """The stages of a recipe that some goals need, the goals included, each after its needs."""
-    ordered: list[str] = []
-    begun: set[str] = set()
-
-    def add(stage: str) -> None:
-        if stage in begun:
-            return
-        begun.add(stage)
-        row = STAGES[stage]
-        read = [one for one in row.needs_if_read if reads_folder(stage, one, recipe)]
-        add_needs((*row.needs, *read))
-        ordered.append(stage)
-
-    def add_needs(needs: tuple[str, ...]) -> None:
-        for need in needs:
-            if has_stage(need, recipe, model) and (need != "audit" or audit):
-                add(need)
-
-    for goal in goals:
-        if goal in STAGES:
-            add(goal)
-        else:
-            add_needs(("report",) if goal == "demo" else TOOLS[goal].needs)
-    return ordered

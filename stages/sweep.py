@@ -30,8 +30,7 @@ from typing import Any
 from pipeline import json_files, manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.json_files import is_number
-from pipeline.keys import as_flags
-from pipeline.keys import flags as key_flags
+from pipeline.keys import as_flags, yaml_flags
 from pipeline.lock import claim
 from pipeline.models.card import count_guards
 from pipeline.paths import is_same
@@ -159,7 +158,7 @@ def commands(args: SweepArguments, run: str, values: dict[str, str]) -> list[Lin
         lines += variants.build(variant, stage)
         if variant != sweep_data.OWN:
             keys["train_file"] = [variants.input_of(stage, "train_file", variant)]
-        shared = key_flags(args.keys, variants.recipe, stage)
+        shared = yaml_flags(args.keys, variants.recipe, stage)
         lines.append((stage, ["--config", config, *file_flags, *shared, *as_flags(keys)]))
     return lines
 

@@ -21,9 +21,10 @@ from data_prep.builder.recipe import (
     check_settings,
 )
 from pipeline import manifest
+from pipeline.chain import reads_folder
 from pipeline.errors import UserError
 from pipeline.settings import Settings, read_settings, read_yaml
-from pipeline.stages import has_file, reads_folder
+from pipeline.stages import has_file
 
 OWN = "own"
 # The keys of a sweep that name a variant, and those that name a file instead.

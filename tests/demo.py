@@ -1,7 +1,6 @@
 """The demo's recipe in a folder of its own, with other numbers, through make or Python."""
 
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTER = (
     "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "SEED", "RECIPE", "DATA_ROOT", "AUDIT",
     "TOKENIZER", "COMPLETIONS", "ARGS", "MODEL", "LORA", "TASKS", "SAMPLES", "MAKE_GOALS",
+    "MAKE_WORDS",
 )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def write_recipe(
 
 
 def make(folder: Path, *goals: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run make on the recipe in `folder/tiny-cpu`, its run in `folder/run`."""
+    """Run make on the recipe in `folder/tiny-cpu`, its run in `folder/run`; goals may be keys."""
     values = {
         "RECIPE": f"{folder}/tiny-cpu", "RUN": f"{folder}/run", "VENV": f"{folder}/venv",
         "PY": sys.executable,
@@ -44,12 +44,10 @@ def make(folder: Path, *goals: str, **variables: str) -> subprocess.CompletedPro
 
 
 def pipeline(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The same by `python -m pipeline`: words, and variables as flags."""
+    """The same by `python -m pipeline`."""
     values = {"RECIPE": f"{folder}/tiny-cpu", "RUN": f"{folder}/run"} | variables
-    args = values.pop("ARGS", None)
-    flags = [f"--{key.lower()}={value}" for key, value in values.items()]
-    behind = [] if args is None else ["--", *shlex.split(args)]
-    return run([sys.executable, "-m", "pipeline", *words, *flags, *behind])
+    given = [f"{key}={value}" for key, value in values.items()]
+    return run([sys.executable, "-m", "pipeline", *words, *given])
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -66,10 +66,10 @@ def words_of(text: str) -> list[str]:
 
 def read_make(words: list[str]) -> tuple[list[str], dict[str, str]]:
     """The targets of a make command, and the environment that make gives to what it starts."""
-    given = dict(word.split("=", 1) for word in words if re.match(r"\w+=", word))
+    given = dict(word.split("=", 1) for word in words if re.match(r"[\w.]+=", word))
     targets = [word for word in words if "=" not in word and not word.startswith(("-", "."))]
     escaped = " ".join(f"{k}={re.sub(r'([ ])', chr(92) + ' ', v)}" for k, v in given.items())
-    return targets, {"MAKE_GOALS": " ".join(targets), "MAKEFLAGS": f" -- {escaped}", **given}
+    return targets, {"MAKE_GOALS": " ".join(targets), "MAKE_WORDS": escaped, **given}
 
 
 def commands_of_pages() -> list[Command]:

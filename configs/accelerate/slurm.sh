@@ -5,9 +5,10 @@
 #   RECIPE=grpo7b sbatch --nodes 1 configs/accelerate/slurm.sh
 #   RECIPE=grpo7b VLLM_HOSTS=1 VLLM_ARGS="--tensor-parallel-size 4 --max-model-len 1536" \
 #     MAX_HOURS=23 sbatch --nodes 2 configs/accelerate/slurm.sh
+#   RECIPE=grpo7b sbatch --nodes 1 configs/accelerate/slurm.sh grpo.top_p=0.8 sft.max_length=1024
 #   RECIPE=justrl-1.5b bash configs/accelerate/slurm.sh --dry-run --nodes 4
 #
-# The last line prints what preflight finds on so many GPUs, and what the job would start.
+# Words with = are keys, each with its stage. The last line prints what preflight finds on so many GPUs, and what the job would start.
 #
 # SFT and GRPO train on all hosts, sharded by FSDP2; the other stages run on the first. A step keeps
 # the recipe's rows (batch_for_gpus). vLLM shares the trainers' GPUs, as the recipe says; with
@@ -15,7 +16,6 @@
 # killed launcher by its task, and the stage resumes from its last checkpoint. Submitted again, or put
 # back into the queue after a host's failure, the job goes on: what is finished is skipped.
 #
-#   KEYS       keys of any stage, such as "grpo.top_p=0.8 learning_rate=1e-6"
 #   MAX_HOURS  less than --time: training saves, and the job ends; submit it again to go on
 #   MODEL, LORA, SEED, RUN, DATA_ROOT, AUDIT as for make
 # docs/scale.md has the ports, and what of this has been run.
@@ -36,6 +36,7 @@ fail() {
 }
 
 dry_run=
+keys=()
 while (($# > 0)); do
   case $1 in
     --dry-run) dry_run=1 ;;
@@ -44,12 +45,13 @@ while (($# > 0)); do
       SLURM_JOB_NODELIST=$(seq -s ' ' -f 'host-%g' "$2")
       shift
       ;;
-    *) fail "$1: unknown flag; --dry-run and --nodes N are known" ;;
+    *.*=*) keys+=("$1") ;;
+    *) fail "$1: unknown word; --dry-run, --nodes N and keys such as sft.max_steps=9 are known" ;;
   esac
   shift
 done
 RECIPE=${RECIPE:-grpo7b}
-# What `python -m pipeline` reads: KEYS, MODEL, LORA, SEED, RUN and others, where they are set.
+# What `python -m pipeline` reads: MODEL, LORA, SEED, RUN and others, where they are set.
 export RECIPE
 VLLM_HOSTS=${VLLM_HOSTS:-0}
 VLLM_ARGS=${VLLM_ARGS:-} # for `vllm serve`; one server uses --tensor-parallel-size GPUs
@@ -61,9 +63,15 @@ config=configs/accelerate/$ACCELERATE.yaml
 [[ -f $config ]] || fail "ACCELERATE: no $config here"
 [[ -x .venv/bin/python ]] || fail ".venv: not there; run make gpu-env"
 [[ $VLLM_HOSTS =~ ^[0-9]+$ ]] || fail "VLLM_HOSTS: '$VLLM_HOSTS' is no number"
-# FSDP2 shards float32 weights; a value of the user's own comes later and counts.
+# FSDP2 shards float32 weights, unless a key says another dtype.
 if [[ $ACCELERATE == fsdp2 && ${LORA:-0} != 1 ]]; then
-  export KEYS="dtype=float32 ${KEYS:-}"
+  recipe=configs/$RECIPE
+  [[ -d $recipe ]] || recipe=$RECIPE
+  for stage in sft grpo; do
+    if [[ -f $recipe/$stage.yaml && " ${keys[*]}" != *" $stage.dtype="* ]]; then
+      keys+=("$stage.dtype=float32")
+    fi
+  done
 fi
 launch_name=$ACCELERATE
 unset ACCELERATE # which `launch` gives with more words
@@ -76,7 +84,7 @@ if [[ -n ${MAX_HOURS:-} ]]; then
 fi
 
 # The run's folder, and the stages that are not up to date, in their order.
-left=$(.venv/bin/python -m pipeline report --list)
+left=$(.venv/bin/python -m pipeline report --list "${keys[@]}")
 RUN=$(head -n 1 <<<"$left")
 mapfile -t stages < <(tail -n +2 <<<"$left")
 if ((${#stages[@]} == 0)); then
@@ -98,25 +106,18 @@ gpus=${SLURM_GPUS_ON_NODE:-${dry_run:+8}}
 gpus=${gpus:?SLURM_GPUS_ON_NODE is not set; ask for GPUs with --gpus-per-node}
 # Below the ports that systems give away by themselves.
 port=$((20000 + 2 * (${SLURM_JOB_ID:-0} % 5000)))
-# How GRPO meets the server.
+# How GRPO meets the server: keys of this job alone, which no other stage needs.
 generation=()
 if ((VLLM_HOSTS > 0)); then
-  generation=(--use_vllm true --vllm_mode server --vllm_enable_sleep_mode false
-    --vllm_server_host "${servers[0]}" --vllm_server_port "$VLLM_PORT")
+  generation=(grpo.use_vllm=true grpo.vllm_mode=server grpo.vllm_enable_sleep_mode=false
+    "grpo.vllm_server_host=${servers[0]}" "grpo.vllm_server_port=$VLLM_PORT")
 fi
 echo "trainers: ${trainers[*]} ($gpus GPUs each), port $port; vLLM: ${servers[*]:-none}"
 
-# preflight: what it finds for the GPUs of all trainers, with the keys of the server.
-preflight() {
-  local n keys=${KEYS:-}
-  for ((n = 0; n < ${#generation[@]}; n += 2)); do
-    keys+=" grpo.${generation[n]#--}=${generation[n + 1]}"
-  done
-  GPUS=$((num_trainers * gpus)) ACCELERATE=$launch_name KEYS=$keys \
-    .venv/bin/python -m pipeline preflight
-}
+# What preflight finds for the GPUs of all trainers, with the keys of the server.
 preflight_code=0
-[[ -z $dry_run ]] || preflight || preflight_code=$?
+[[ -z $dry_run ]] || .venv/bin/python -m pipeline preflight "GPUS=$((num_trainers * gpus))" \
+  "ACCELERATE=$launch_name" "${keys[@]}" "${generation[@]}" || preflight_code=$?
 
 # step_on HOST...: the flags of a step with one task on each host and all of its CPUs (a task gets
 # one alone); when one fails the others are ended.
@@ -144,9 +145,9 @@ launch() {
   how+=" --num_processes $((num_trainers * gpus)) --main_process_ip ${trainers[0]}"
   how+=" --main_process_port $port --same_network --deepspeed_multinode_launcher standard"
   step_on "${trainers[@]}"
-  local text="python -m pipeline $1 --only --accelerate='--machine_rank <place> $how'"
+  local text="python -m pipeline $1 --only ACCELERATE='--machine_rank <place> $how' ${*:2}"
   # shellcheck disable=SC2016 # expanded on the host
-  on_hosts "$text${2:+ -- ${*:2}}" env TRAINERS="${trainers[*]}" HOW="$how" bash -c '
+  on_hosts "$text" env TRAINERS="${trainers[*]}" HOW="$how" bash -c '
     rank=0
     for host in $TRAINERS; do
       [[ $host == "$SLURMD_NODENAME" ]] && break
@@ -154,8 +155,8 @@ launch() {
     done
     for _ in 1 2 3 4; do
       code=0
-      .venv/bin/python -m pipeline "$1" --only --accelerate="--machine_rank $rank $HOW" \
-        -- "${@:2}" || code=$?
+      .venv/bin/python -m pipeline "$1" --only ACCELERATE="--machine_rank $rank $HOW" \
+        "${@:2}" || code=$?
       ((code == 137)) || break
     done
     exit "$code"' launch "$@"
@@ -165,18 +166,19 @@ launch() {
 on_first() {
   local how=()
   if [[ $1 == difficulty || $1 == distill || $1 == eval ]] && ((gpus > 1)); then
-    how=(--accelerate="--config_file configs/accelerate/ddp.yaml --num_processes $gpus")
+    how=(ACCELERATE="--config_file configs/accelerate/ddp.yaml --num_processes $gpus")
   fi
   step_on "${trainers[0]}"
-  on_hosts "python -m pipeline $1 --only ${how[*]}" \
-    .venv/bin/python -m pipeline "$1" --only "${how[@]}"
+  on_hosts "python -m pipeline $1 --only ${how[*]} ${keys[*]}" \
+    .venv/bin/python -m pipeline "$1" --only "${how[@]}" "${keys[@]}"
 }
 
 # serve: vLLM's server in the background; on several hosts one server, held together by Ray.
 server=
 serve() {
   local ray=() words served
-  words=$(.venv/bin/python -m pipeline grpo --start-model ${dry_run:+--dry-run})
+  words=$(.venv/bin/python -m pipeline grpo --start-model ${dry_run:+--dry-run} "${keys[@]}" \
+    "${generation[@]}")
   mapfile -t served <<<"$words" # the model, then the flags by which a server follows the recipe
   ((${#servers[@]} == 1)) || ray=(--distributed-executor-backend ray)
   step_on "${servers[@]}"
@@ -227,13 +229,13 @@ stop() {
 for stage in "${stages[@]}"; do
   code=0
   case $stage in
-    sft) launch sft || code=$? ;;
+    sft) launch sft "${keys[@]}" || code=$? ;;
     grpo)
       if ((VLLM_HOSTS > 0)); then
         serve
         [[ -n $dry_run ]] || await_server
       fi
-      launch grpo "${generation[@]}" || code=$?
+      launch grpo "${keys[@]}" "${generation[@]}" || code=$?
       [[ -n $dry_run ]] || end_server
       server=
       ;;

@@ -25,7 +25,7 @@ from eval.harness.suite import OWN
 from pipeline import manifest
 from pipeline.console import quiet_evaluation
 from pipeline.errors import UserError, run_cli
-from pipeline.keys import flags as key_flags
+from pipeline.keys import yaml_flags
 from pipeline.settings import RecipeArguments, parse, setting
 from pipeline.stages import ROOT, STAGES
 from pipeline.values import Count
@@ -90,14 +90,14 @@ def main() -> None:
     )
     if not args.opens_gate:
         sys.stdout.write(
-            "audit: ARGS changed the recipe, so make grpo and make eval audit it again\n"
+            "audit: keys of its own changed the recipe, so make grpo and make eval audit it again\n"
         )
 
 
 def read_eval(args: AuditArguments) -> EvalArguments:
     """The recipe's `eval.yaml` with the audit's own keys over it; raises `UserError`."""
     argv = ["--config", f"{args.recipe}/eval.yaml", "--run_dir", args.run]
-    argv += key_flags(args.keys, args.recipe, "eval")
+    argv += yaml_flags(args.keys, args.recipe, "eval")
     for key in ("data_root", "limit"):
         value = getattr(args, key)
         if value is not None:

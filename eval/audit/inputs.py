@@ -21,7 +21,7 @@ from grading.own_grader import COLUMN
 from pipeline.console import quiet
 from pipeline.errors import UserError
 from pipeline.key_types import UNSET
-from pipeline.keys import flags as key_flags
+from pipeline.keys import yaml_flags
 from pipeline.models.checkpoints import base_and_adapter
 from pipeline.models.generation import read_repaired
 from pipeline.models.tokenizer import load_template, load_tokenizer, trained_tokenizer
@@ -78,7 +78,7 @@ def load_recipe(args: Any, folder: str) -> Recipe:
         path = Path(args.recipe, f"{stage}.yaml")
         if path.is_file():
             argv = ["--config", str(path), "--run_dir", args.run]
-            argv += key_flags(args.keys, args.recipe, stage)
+            argv += yaml_flags(args.keys, args.recipe, stage)
             if args.model:
                 argv += ["--model", args.model]
             if stage == "grpo":

@@ -283,7 +283,8 @@ def lower(plan: Plan, values: Settings, has_share: bool, engine: str = "none") -
     half = f"per_device_train_batch_size: {max(1, rows // 2)} and twice the accumulation"
     is_sharded = engine in ("fsdp2", "zero3", "zero3_offload")
     # FSDP2 updates float32 weights.
-    weights = "" if values.use_peft or values.dtype == "float32" else " KEYS=dtype=float32"
+    is_float32 = values.use_peft or values.dtype == "float32"
+    weights = "" if is_float32 else " grpo.dtype=float32 sft.dtype=float32"
     ways = {
         "vllm_enable_sleep_mode: true": has_share,
         "gradient_checkpointing: true": not values.gradient_checkpointing,

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,7 @@ from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.folders import check_output
 from pipeline.key_types import UNSET, own_keys
-from pipeline.keys import flags as key_flags
-from pipeline.keys import split as split_keys
+from pipeline.keys import assign, yaml_flags
 from pipeline.models import smollm2
 from pipeline.models.checkpoints import base_and_adapter, check_checkpoint, read_json
 from pipeline.models.hub import is_hub_id
@@ -199,12 +198,7 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     run = args.run or f"runs/{folder.resolve().name}{suffix}"
     accelerate = read_launch(args.accelerate, args.gpus)
     found = []
-    try:
-        split_keys(args.keys, args.recipe)
-    except UserError as error:  # once, and not for each file
-        wrong = from_error("KEYS", error)
-        found.append(replace(wrong, text=f"{wrong.text} (all else is checked without KEYS)"))
-        args = replace(args, keys=[])
+    assign(args.keys, recipe=args.recipe)  # refuses a wrong one once, and not for each file
     recipe = Recipe(args, run, accelerate, find_engine(accelerate, args.gpus))
     for path in sorted(folder.glob("*.yaml")):
         try:
@@ -244,7 +238,7 @@ def read_stage(recipe: Recipe, path: Path) -> None:
     own, hf, check = KEYS_OF[stage]
     args = recipe.args
     argv = stage_flags(stage, path, recipe.run, args.overlay, args.model, args.data_root)
-    argv += key_flags(args.keys, args.recipe, stage)
+    argv += yaml_flags(args.keys, args.recipe, stage)
     settings = recipe.settings[stage] = read_settings(own, hf, argv, DEFAULTS if hf else None)
     if check and not hf:
         settings = recipe.settings[stage] = run_check(settings, check)

@@ -264,7 +264,7 @@ def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
         console.print(needs, highlight=False)
     notes = f"assumed: prompts of {args.prompt_tokens} tokens, SFT rows of {args.row_tokens}, "
     notes += f"completions of {args.completion_tokens or f'{SHARE} of their limit'}"
-    notes += '; change them with ARGS="--completion_tokens …"; errors: docs/results/plan.md'
+    notes += "; change them with completion_tokens=…; errors: docs/results/plan.md"
     if "distill" in recipe.settings:
         notes += "\nnot planned: distill, as the teacher's host is not known"
     console.print(notes, style="dim", highlight=False)

@@ -26,9 +26,10 @@ from typing import Any
 
 from data_prep.sampling import NO_VLLM
 from pipeline import manifest
+from pipeline.chain import order
 from pipeline.console import hide_trackers, one_line, quiet
 from pipeline.errors import UserError, run_cli
-from pipeline.keys import flags as key_flags
+from pipeline.keys import yaml_flags
 from pipeline.models.hub import user_cache
 from pipeline.own_code import own_files
 from pipeline.settings import (
@@ -41,7 +42,7 @@ from pipeline.settings import (
     setting,
     with_types_if_needed,
 )
-from pipeline.stages import CHECKED_AHEAD, load_keys, order
+from pipeline.stages import CHECKED_AHEAD, load_keys
 from pipeline.values import Count
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
@@ -99,15 +100,14 @@ class Arguments:
             raise UserError(f"goal: {self.goal} is none of {', '.join(CHECKED_AHEAD)}; name one")
 
 
-def command_lines(args: Arguments, given: list[str]) -> list[tuple[str, list[str]]]:
+def command_lines(args: Arguments) -> list[tuple[str, list[str]]]:
     """`(stage, its command line)` of each stage up to the goal, and of each run of a sweep."""
     found = []
     for stage in order((args.goal,), args.recipe, args.model or ""):
         path = Path(args.recipe, f"{stage}.yaml")
         if stage in CHECKED_AHEAD and path.is_file():
             flags = stage_flags(stage, path, args.run, args.overlay, args.model, args.data_root)
-            flags += key_flags(args.keys, args.recipe, path.stem)
-            found.append((stage, flags + (given if stage == args.goal else [])))
+            found.append((stage, flags + yaml_flags(args.keys, args.recipe, path.stem)))
     if args.sweep:
         shared = {
             key: getattr(args, key)
@@ -168,7 +168,7 @@ def refuse_silent_teachers(args: Arguments, values: DistillArguments) -> None:
         raise UserError(f"{args.recipe}/distill.yaml: {error}") from error
 
 
-def look(args: Arguments, given: list[str]) -> tuple[list[str], dict[str, Settings], list[OnCpu]]:
+def look(args: Arguments) -> tuple[list[str], dict[str, Settings], list[OnCpu]]:
     """The faults that show without torch, the settings of the recipe's own stages, and those whose
     memory this machine must have."""
     faults: list[str] = []
@@ -176,7 +176,7 @@ def look(args: Arguments, given: list[str]) -> tuple[list[str], dict[str, Settin
     on_cpu: list[OnCpu] = []
     launch = read_launch(args.accelerate, 1)
     started_from: list[str] = []  # the model of the first stage that trains
-    for stage, line in command_lines(args, given):
+    for stage, line in command_lines(args):
         own, hf, _ = load_keys(stage)
         try:
             settings = read_settings(own, hf, line, DEFAULTS if hf else None)
@@ -363,10 +363,8 @@ def on_one_cpu() -> Iterator[None]:
 def main() -> None:
     """Check all stages, rehearse those that will train, print every finding."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when its library is first imported
-    words = sys.argv[1:]
-    end = words.index("--") if "--" in words else len(words)
-    (args,) = parse(__doc__, Arguments, argv=words[:end])
-    faults, found, on_cpu = look(args, words[end + 1 :])
+    (args,) = parse(__doc__, Arguments)
+    faults, found, on_cpu = look(args)
     if not faults:
         for one in on_cpu:
             refuse_too_little_memory(args, *one)

@@ -29,9 +29,9 @@ class Project:
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()[1:]
 
-    def planned(self, goal, **variables):
+    def planned(self, *words, **variables):
         """The command lines of a run that has nothing yet."""
-        return demo.pipeline(self.folder, goal, "--dry-run", RUN="none", **variables).stdout
+        return demo.pipeline(self.folder, *words, "--dry-run", RUN="none", **variables).stdout
 
     def edit(self, stage, **values):
         """Change keys of a recipe's YAML."""
@@ -130,5 +130,5 @@ def test_neither_completions_nor_less_than_the_recipe_open_the_gate(project, mon
     planned = project.planned("grpo")
     assert "-m eval.audit" in planned and "--completions" not in planned
     monkeypatch.delenv("COMPLETIONS")
-    assert "--opens_gate false --limit 1" in project.planned("audit", ARGS="--limit 1")
+    assert "--opens_gate false --limit 1" in project.planned("audit", "limit=1")
     assert "--opens_gate" not in project.planned("audit")

@@ -173,11 +173,11 @@ def test_help_lists_every_target(make):
     assert all(f"make {target} " in out for target in ["demo", *STAGES[:-1], "audit", "preflight"])
 
 
-def test_args_go_to_the_stage_that_is_named_and_to_no_other(make, folder):
-    given = {"RUN": f"{folder}/none", "ARGS": "--learning_rate 1e-4"}
-    planned = demo.pipeline(folder, "grpo", "--dry-run", **given).stdout.splitlines()
+def test_a_key_goes_to_the_stage_that_is_named_and_to_no_other(make, folder):
+    words = ["grpo", "learning_rate=1e-4", "--dry-run"]
+    planned = demo.pipeline(folder, *words, RUN=f"{folder}/none").stdout.splitlines()
     stages = [line for line in planned if "--config" in line]
     assert len(stages) == 5  # data, base, sft, difficulty, grpo
     assert [" --learning_rate 1e-4" in line for line in stages] == [False] * 4 + [True]
-    with pytest.raises(AssertionError, match="ARGS needs one goal"):
-        make("demo", ARGS="--learning_rate 1e-4")
+    with pytest.raises(AssertionError, match="with demo a key needs its stage"):
+        make("demo", "learning_rate=1e-4")

@@ -72,12 +72,12 @@ SMALL = {
 
 
 def shorten(recipe, stage, **more):
-    """The flags that make a stage of a recipe short."""
+    """The keys that make a stage of a recipe short."""
     text = (demo.ROOT / f"configs/{recipe}/{stage}.yaml").read_text(encoding="utf-8")
     keys = yaml.safe_load(text)
     given = {k: v for k, v in SMALL.get(stage, {}).items() if k in keys}
     given |= {"eval_problems": 2} if "eval_strategy" in keys else {}
-    return " ".join(f"--{k} {v}" for k, v in (ALWAYS.get(stage, {}) | given | more).items())
+    return [f"{k}={v}" for k, v in (ALWAYS.get(stage, {}) | given | more).items()]
 
 
 @contextmanager
@@ -222,8 +222,8 @@ def test_from_data_to_report(tmp_path, shared_data, recipe, family, lora):
         for stage in ("distill", "sft", "difficulty", "grpo", "eval"):
             if stage in stages:
                 more = {"base_url": url} if stage == "distill" else {}
-                args = shorten(recipe, stage, **more)
-                project.make(stage, DATA_ROOT=str(project.data), **variables, ARGS=args)
+                short = shorten(recipe, stage, **more)
+                project.make(stage, *short, DATA_ROOT=str(project.data), **variables)
     said = project.make("report", **variables)
     assert run.name.startswith(f"{recipe}-my.{family}") and f"runs/{run.name}" in said
     made = {path.parent.name: json.loads(path.read_text()) for path in run.glob("*/manifest.json")}
@@ -244,15 +244,15 @@ def test_what_was_trained_is_scored_alone(tmp_path, shared_data):
     """On own problems without solutions, then on benchmarks that the recipe does not name."""
     project = Project(tmp_path, shared_data, "Qwen2")
     (tmp_path / "problems.jsonl").symlink_to(project.data / "problems.jsonl")  # no DATA_ROOT
-    project.make("grpo", RECIPE="own-problems", ARGS=shorten("own-problems", "grpo"))
+    project.make("grpo", *shorten("own-problems", "grpo"), RECIPE="own-problems")
     (run,) = (tmp_path / "runs").iterdir()
     assert {path.name for path in run.iterdir()} == {"data", "audit", "grpo"}
     given = {"MODEL": f"runs/{run.name}/grpo", "DATA_ROOT": str(project.data)}
-    given["ARGS"] = "--limit 2 --max_new_tokens 8 --dtype float32"
-    said = project.make("eval", TASKS="math500 aime24", SAMPLES="3", **given)
+    goal = ["eval", "limit=2", "max_new_tokens=8", "dtype=float32"]
+    said = project.make(*goal, TASKS="math500 aime24", SAMPLES="3", **given)
     (page,) = (tmp_path / "runs").glob("evaluate-grpo-*/math500-aime24/report/report.html")
     assert str(page.relative_to(tmp_path)) in said
     report = json.loads(page.with_suffix(".json").read_text())
     assert [*report["scores"]] == ["grpo"] and [*report["scores"]["grpo"]] == ["math500", "aime24"]
     assert "grpo" in report["stages"]  # how it was trained is known
-    assert "kept" in project.make("eval", TASKS="math500 aime24", SAMPLES="3", **given)
+    assert "kept" in project.make(*goal, TASKS="math500 aime24", SAMPLES="3", **given)

@@ -188,8 +188,7 @@ def test_the_whole_chain_beside_files_of_the_user(command):
     (command.folder / "brevity.py").write_text(
         "def few_lines(completions, **columns):\n    return [0.0 for _ in completions]\n"
     )
-    reward = ["--", "--reward_funcs", "correctness_reward", "brevity:few_lines"]
-    reward += ["--reward_weights", "1", "0.5"]
+    reward = ["reward_funcs=correctness_reward,brevity:few_lines", "reward_weights=1,0.5"]
     for words in (
         ["plan"],
         ["doctor"],
@@ -200,11 +199,10 @@ def test_the_whole_chain_beside_files_of_the_user(command):
         ["eval"],
         ["report"],
     ):
-        at = words.index("--") if "--" in words else len(words)
-        done = command("sft-grpo-math", *words[:at], "--recipe", "mine", *words[at:])
+        done = command("sft-grpo-math", *words, "RECIPE=mine")
         assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
         assert "a file of the user" not in done.stdout + done.stderr
     shutil.copytree(command.folder / "runs/mine", command.folder / "runs/again")
-    done = command("sft-grpo-math", "compare", "--runs", "runs/mine", "runs/again")
+    done = command("sft-grpo-math", "compare", "RUNS=runs/mine runs/again")
     assert done.returncode == 0, done.stderr
     assert (command.folder / "runs/mine/report/report.html").is_file()

@@ -13,7 +13,8 @@ import sys
 
 import pytest
 
-from pipeline import commands, variables
+from pipeline import commands
+from pipeline import request as requests
 from tests import demo
 from tests.e2e.test_pipeline import SHORT
 from tests.files import write_rows
@@ -26,7 +27,7 @@ ON_THE_DEMO = {"data", "base", "audit", "browse", "compare", "data-report", "con
 NUM_ROWS = {"sft": 60, "grpo": 20, "validation": 10, "test": 10, "transfer": 10}
 # Commands that end with exit code 2, as their page says, and why.
 REFUSED = {
-    'make preflight RECIPE=grpo7b-published ARGS="--gpu_memory 94"': "learning_rate 5e-07",
+    "make preflight RECIPE=grpo7b-published gpu_memory=94": "learning_rate 5e-07",
 }
 
 
@@ -112,11 +113,11 @@ def plan(words, folder, run):
     targets, env = read_make(words)
     for key in {"MODEL", "TOKENIZER"} & env.keys():
         if re.match("[/~]", env[key]):
-            env["MAKEFLAGS"] = env["MAKEFLAGS"].replace(env[key], f"{run}/base")
+            env["MAKE_WORDS"] = env["MAKE_WORDS"].replace(env[key], f"{run}/base")
             env[key] = f"{run}/base"
-    request = variables.read(targets, env)
-    variables.check_goals(request)
-    for name in request.words.get("runs", []):
+    request = requests.read(targets, env)
+    requests.check_goals(request)
+    for name in request["runs"]:
         if not (folder / name).exists():
             shutil.copytree(run, folder / name)
     return commands.commands(request)

@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import commands, names, stages, variables
+from pipeline import commands, names, stages
+from pipeline import request as requests
+from pipeline import words as typed_words
 from pipeline.errors import UserError
+from pipeline.scoring import check_scoring
 from pipeline.settings import read_settings
 from stages.preflight import rehearsal
 from tests.pages import ROOT, Command, commands_of_pages, find_commands, read_make, words_of
@@ -59,9 +62,10 @@ REFERENCES = ("vllm serve", "trl vllm-serve", "pip install", "git checkout", "py
 
 def check_goals(goals: tuple[str, ...], words: list[str], env: dict[str, str]) -> None:
     """Check a command's variables, and all command lines that it comes to."""
-    request = variables.read([*goals, *words], env)
-    variables.check_goals(request)
-    found = [commands.stage_command(request, request.goals[0])] if request.only else []
+    request = requests.read([*goals, *words], env)
+    requests.check_goals(request)
+    check_scoring(request)
+    found = [commands.only_command(request)] if "only" in request.options else []
     check_ahead(commands.look_ahead(request))
     for command in found or commands.commands(request):
         words = list(command.words)
@@ -95,7 +99,8 @@ def check_make(words: list[str]) -> None:
         else:
             known = target in names.targets() or target.startswith("bench-")
             assert known, names.unknown("target", target, names.targets())
-            variables.check_names(variables.given_to_make(env["MAKEFLAGS"]))
+            given = typed_words.of_make(env["MAKE_WORDS"])
+            typed_words.read([word for word in given if not word.startswith("ARGS=")], {})
 
 
 @functools.cache
@@ -181,9 +186,7 @@ def check(command: Command) -> None:
     if IS_PAST.search(command.around):
         return
     given = re.sub(r'(?<= )[A-Z_]+=(?:"?…"?)?(?= |$)', "", command.text).strip()  # DATA_ROOT=…
-    given = re.sub(
-        r"\bRECIPE=mine\b|(?<=--recipe )mine\b", lambda one: one[0].replace("mine", COPIED), given
-    )
+    given = re.sub(r"\bRECIPE=mine\b", lambda one: one[0].replace("mine", COPIED), given)
     program, *words = words_of(given)
     if any("…" in word or word.startswith("<") for word in words) and not IS_MARKED.search(given):
         words = [word for word in words if "…" not in word and not word.startswith("<")]
@@ -247,13 +250,14 @@ def test_the_commands_at_the_heads_of_the_launch_files_work():
     [
         ("`make grop`", "did you mean 'grpo'"),
         ("    make grpo RECIPE=grpo8b\n", "no recipe in configs/grpo8b"),
-        ('`make grpo ARGS="--learning_rat 1"`', "did you mean 'learning_rate'"),
-        ("`make report RECIP=grpo7b`", "RECIPE= was probably meant"),
+        ("`make grpo learning_rat=1`", "did you mean 'learning_rate'"),
+        ("`make report RECIP=grpo7b`", "did you mean 'RECIPE'"),
         ("`make demo GPUS=2`", "it is for preflight and plan"),
         ("```\nmake grpo ACCELERATE=fsdp3\n```\n", "did you mean fsdp2"),
         ("`make sft RECIPE=grpo7b ACCELERATE=fsdp2 NUM_PROCESSES=8`", "set dtype to float32"),
         (
-            "`make grpo RECIPE=grpo7b ACCELERATE=fsdp2 NUM_PROCESSES=16 KEYS=dtype=float32`",
+            "`make grpo RECIPE=grpo7b ACCELERATE=fsdp2 NUM_PROCESSES=16 sft.dtype=float32 "
+            "grpo.dtype=float32`",
             "no whole number on 16",
         ),
         ("`make report RECIPE=rlite ACCELERATE=cpu`", "is for CPUs"),
@@ -261,7 +265,7 @@ def test_the_commands_at_the_heads_of_the_launch_files_work():
         ("`python -m stages.sft --config configs/tiny-cpu/stf.yaml`", "no such config file"),
         ("`python -m benchmarks.memory --forms x`", "unknown ['forms']"),
         ("`python -m grading FILE --form essay`", "invalid choice"),
-        ("`sft-grpo-math sfft --only --config tiny-cpu/sft.yaml`", "did you mean 'sft'"),
+        ("`sft-grpo-math sfft RECIPE=tiny-cpu`", "did you mean 'sft'"),
         (
             "    accelerate launch --config_file configs/accelerate/zero4.yaml \\\n"
             "        -m stages.sft --config configs/tiny-cpu/sft.yaml\n",

@@ -7,7 +7,7 @@ import pytest
 from eval import fetch
 from pipeline import commands
 from pipeline.errors import UserError
-from pipeline.variables import read
+from pipeline.request import read
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_teachers_and_a_template_are_fetched_too(hub, tmp_path):
 def test_a_model_and_its_benchmarks_without_training(hub):
     asked = dict(hub("--recipe", "configs/evaluate", "--model", "owner/model"))
     assert "owner/model" in asked and "math500" in asked
-    planned = commands.commands(read(["fetch", "--recipe", "evaluate", "--run", "no/run"], {}))
+    planned = commands.commands(read(["fetch", "RECIPE=evaluate", "RUN=no/run"], {}))
     assert [one.stage for one in planned] == ["fetch"]
 
 
@@ -77,5 +77,5 @@ def test_a_model_without_weights_is_refused(hub):
 
 
 def test_the_data_come_first():
-    planned = commands.commands(read(["fetch", "--recipe", "grpo7b", "--run", "no/run"], {}))
+    planned = commands.commands(read(["fetch", "RECIPE=grpo7b", "RUN=no/run"], {}))
     assert [one.stage for one in planned] == ["data", "fetch"]

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import commands, variables
+from pipeline import commands, scoring
+from pipeline import request as requests
 from tests.integration.harness.eval_runs import counting, read_scores
 
 pytestmark = pytest.mark.integration
-SHORT = "--max_new_tokens 8 --limit 3 --dtype float32"
+SHORT = {"max_new_tokens": "8", "limit": "3", "dtype": "float32"}
 
 
 def copy_model(source, folder):
@@ -32,10 +33,12 @@ def score(tmp_path, tiny_model_dir, shared_data, monkeypatch):
     model = copy_model(tiny_model_dir, tmp_path / "my model")
 
     def call(tasks, samples="2", **given):
-        values = {"model": str(model), "data_root": str(shared_data), "args": SHORT} | given
-        words = [f"--{key}={value}" for key, value in values.items() if value]
-        request = variables.read(["eval", f"--tasks={tasks}", f"--samples={samples}", *words], {})
-        variables.check_goals(request)
+        values = {"MODEL": str(model), "DATA_ROOT": str(shared_data), "TASKS": tasks}
+        values |= {"SAMPLES": samples} | SHORT | given
+        words = [f"{key}={value}" for key, value in values.items() if value]
+        request = requests.read(["eval", *words], {})
+        requests.check_goals(request)
+        scoring.check_scoring(request)
         with counting() as asked:
             for command in commands.commands(request):
                 _, module, *flags = command.words
@@ -83,7 +86,7 @@ def test_no_samples_leave_the_greedy_completions(score):
 
 
 def test_another_recipe_gives_the_prompt(score):
-    run, _ = score("math500", recipe="qwen2.5-1.5b")
+    run, _ = score("math500", RECIPE="qwen2.5-1.5b")
     assert run.parent.name.startswith("qwen2.5-1.5b-my.model-")
     scores = read_scores(run / "eval/my.model")
     assert scores["settings"]["prompt"] == "think" and scores["settings"]["official"] == []
@@ -95,5 +98,5 @@ def test_another_run_s_card_is_left_alone(score, tmp_path, tiny_model_dir):
     (trained / "README.md").write_text("its own scores")
     made = {"stage": "grpo", "config": {}, "counts": {}, "files": {}, "inputs": {}}
     (trained / "manifest.json").write_text(json.dumps(made))
-    score("aime24", model="runs/mine/grpo")
+    score("aime24", MODEL="runs/mine/grpo")
     assert (trained / "README.md").read_text() == "its own scores"

@@ -1,12 +1,13 @@
 """Figures and commands of the pages on recipes and launches are those that the code works out."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from benchmarks.plan import RECIPES
-from pipeline import variables
+from pipeline import request as requests
 from stages.preflight.batches import check_batches
 from stages.preflight.capacity import GIB, build_step, check_memory, gpu_need, stage_shape
 from stages.preflight.inputs import PreflightArguments, Recipe, read_recipe
@@ -64,24 +65,21 @@ def peak(recipe: Recipe, stage: str) -> str:
     return f"{needed(recipe, stage).update / GIB:.1f}"
 
 
-def commands(path: Path) -> list[variables.Request]:
+def commands(path: Path) -> list[requests.Request]:
     """The make commands of a page that name a recipe, read as `python -m pipeline` reads them."""
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     text = text.replace("RECIPE=mine", f"RECIPE={path.parent.name}")  # a copy of the recipe
     found = []
-    for goals, flags in re.findall(r"^make ([a-z -]+) (RECIPE=.*?)(?: +#.*)?$", text, re.M):
-        given = dict(re.findall(r'([A-Z_]+)=("[^"]*"|\S+)', flags))
-        env = {name: value.strip('"') for name, value in given.items()}
-        env["MAKE_GOALS"] = goals
-        found.append(variables.read(goals.split(), env))
+    for goals, words in re.findall(r"^make ([a-z -]+) (RECIPE=.*?)(?: +#.*)?$", text, re.M):
+        found.append(requests.read([*goals.split(), *shlex.split(words)], {}))
     return found
 
 
-def launch_of(request: variables.Request) -> dict[str, str]:
+def launch_of(request: requests.Request) -> dict[str, str]:
     """The keys that decide rows, dtype and launch of a command."""
-    keys = dict(word.split("=") for word in request.words.get("keys", []))
+    keys = request.keys.get("grpo", {})
     found = {name: keys[name] for name in (*BATCH_KEYS, "dtype") if name in keys}
-    found["processes"] = request["gpus"] or request["num_processes"] or "1"
+    found["processes"] = request["gpus"] or request["num_processes"] or 1
     return found | {name: request[name] for name in ("accelerate", "lora", "recipe")}
 
 
@@ -169,7 +167,8 @@ def test_the_worked_example_fits_and_has_the_figures_that_the_page_says():
     needed = float(re.match(r"([\d.]+) GiB needed", found["disk"].text)[1])
     assert f"{needed:.0f} GiB of disk" in text
     assert not any(one.level == "error" for one in found.values() if one.topic != "disk")
-    keys = ["dtype=float32", "gradient_accumulation_steps=8"]
+    keys = [f"{one}.dtype=float32" for one in ("sft", "grpo")]
+    keys += [f"{one}.gradient_accumulation_steps=8" for one in ("sft", "grpo")]
     several = read("grpo7b", **EIGHT | {"keys": keys})
     text = section(SCALE, "Batch").replace("\n  ", " ")
     assert f"needs {peak(several, 'grpo')} GiB in place of {grpo}" in " ".join(text.split())
@@ -196,7 +195,9 @@ def test_the_example_on_several_hosts_fits():
 
 def test_the_example_of_preflight_s_page_is_what_it_prints():
     page = (ROOT / "docs/preflight.md").read_text(encoding="utf-8")
-    recipe = read("grpo7b", keys=["stochastic_rounding=false"])
+    recipe = read(
+        "grpo7b", keys=["sft.stochastic_rounding=false", "grpo.stochastic_rounding=false"]
+    )
     (found, _) = (one for one in check_memory(recipe, {}) if one.topic == "grpo memory")
     assert " ".join(found.text.split()) in " ".join(page.split())
 

@@ -88,7 +88,7 @@ def test_perplexity_with_both_teachers_and_numinamath_has_no_error(tmp_path):
 def test_rlinf_fits_on_one_gpu_as_its_readme_says(tmp_path):
     found = [one.text for one in find_commands(READMES["rlinf-1.5b"])]
     (words,) = [words_of(one) for one in found if "preflight" in one and "GPUS=1" in one]
-    keys = dict(word.split("=", 1) for word in words if "=" in word)["KEYS"].split()
+    keys = [word for word in words if word.startswith("grpo.")]
     args = {"recipe": str(CONFIGS / "rlinf-1.5b"), "run": str(tmp_path / "run"), "keys": keys}
     _, found = inspect(PreflightArguments(**args, gpus=1))
     assert [one.text for one in found if one.level == "error" and one.topic != "disk"] == []

@@ -59,10 +59,10 @@ def keys_of(lines):
 
 
 def look(monkeypatch, tmp_path, *given):
-    """Check SFT and GRPO of tiny-cpu as `make grpo` does, with these KEYS."""
+    """Check SFT and GRPO of tiny-cpu as `make grpo` does, with these keys."""
     line = f"- --recipe {CONFIGS}/tiny-cpu --run {tmp_path}/run --goal grpo --trained sft grpo"
     keys = ["--keys", *given] if given else []
-    monkeypatch.setattr(sys, "argv", [*line.split(), *keys, "--"])
+    monkeypatch.setattr(sys, "argv", [*line.split(), *keys])
     rehearsal.main()
 
 
@@ -76,7 +76,9 @@ def test_all_faults_of_all_stages_are_told_before_data_are_built(monkeypatch, tm
 
 
 def test_so_are_all_that_show_without_torch(monkeypatch, tmp_path, capsys):
-    wrong = ("push_to_hub=true", "save_strategy=best", "grpo.loss_type=cispo")
+    both = ("push_to_hub=true", "save_strategy=best")
+    wrong = [f"{stage}.{key}" for stage in ("sft", "grpo") for key in both]
+    wrong.append("grpo.loss_type=cispo")
     with pytest.raises(UserError) as last:
         look(monkeypatch, tmp_path, *wrong)
     told = [*capsys.readouterr().err.splitlines(), f"error: {last.value}"]
@@ -93,7 +95,7 @@ def test_a_second_start_repeats_nothing(monkeypatch, tmp_path, kept):
     monkeypatch.setattr(rehearsal, "inspect", lambda tried: pytest.fail("rehearsed again"))
     look(monkeypatch, tmp_path)
     with pytest.raises(pytest.fail.Exception):
-        look(monkeypatch, tmp_path, "learning_rate=1e-5")
+        look(monkeypatch, tmp_path, "sft.learning_rate=1e-5")
 
 
 def test_all_values_of_another_type_are_told_with_their_place():

@@ -91,7 +91,7 @@ SCRIPT = ROOT / "configs/accelerate/slurm.sh"
 
 
 def read_examples():
-    """`(environment, number of hosts)` of each command of the script's head and of the pages."""
+    """`(environment, hosts, keys)` of each command of the script's head and of the pages."""
     head = SCRIPT.read_text(encoding="utf-8").partition("#SBATCH")[0].replace("\\\n#", "")
     texts = re.findall(r"(?m)^#   ([A-Z_]+=.*slurm\.sh.*)$", head)
     texts += [one.text for one in commands_of_pages() if SCRIPT.name in one.text]
@@ -99,7 +99,8 @@ def read_examples():
     for text in texts:
         words = shlex.split(text, comments=True)
         env = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
-        found.append((env, words[words.index("--nodes") + 1]))
+        keys = [word for word in words if re.match(r"[a-z]+\.\w+=", word)]
+        found.append((env, words[words.index("--nodes") + 1], keys))
     return found
 
 
@@ -118,7 +119,7 @@ class Job:
             (place / name).write_text(RECORD + source)
             (place / name).chmod(0o755)
 
-    def run(self, hosts="n1 n2 n3", flags=(), **env):
+    def run(self, *keys, hosts="n1 n2 n3", flags=(), **env):
         """Run the job; returns (exit code, output, records), without srun's own records."""
         self.log.write_text("")
         env = {"LOG": str(self.log), "SLURM_JOB_ID": "12345", "SLURM_JOB_NODELIST": hosts} | env
@@ -127,7 +128,7 @@ class Job:
         outer = {key: value for key, value in os.environ.items() if key not in OUTER}
         script = self.folder / SCRIPT.relative_to(ROOT)
         done = subprocess.run(
-            ["bash", str(script), *flags], cwd=self.folder, env=outer | env, timeout=120,
+            ["bash", str(script), *flags, *keys], cwd=self.folder, env=outer | env, timeout=120,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             start_new_session=True,
         )  # fmt: skip
@@ -153,7 +154,10 @@ class Job:
             else ["--config", f"{recipe}/{config_name(stage)}.yaml"]
         )
         made = {"stage": stage, "inputs": {}, "request": manifest.hash_request(words)}
-        made["config"] = {"dtype": "float32", "keys": ["dtype=float32"]}  # as the script trains
+        made["config"] = {
+            "dtype": "float32",
+            "keys": ["sft.dtype=float32", "grpo.dtype=float32"],
+        }  # as the script trains
         made["code"] = manifest.hash_code(*(ROOT / one for one in STAGES[stage].code))
         (folder / "manifest.json").write_text(json.dumps(made))
 
@@ -186,9 +190,8 @@ def test_a_user_s_model_reaches_training_and_audit(job):
 
 
 def test_two_trainers_and_a_server(job):
-    code, err, records = job.run(
-        VLLM_HOSTS="1", VLLM_ARGS="--tensor-parallel-size 4", KEYS="sft.max_steps=7 grpo.beta=0.1"
-    )
+    keys = ["sft.max_steps=7", "grpo.beta=0.1"]
+    code, err, records = job.run(*keys, VLLM_HOSTS="1", VLLM_ARGS="--tensor-parallel-size 4")
     assert code == 0, err
     stages = [launches(records, stage) for stage in ("sft", "grpo")]
     for stage, found in zip(("sft", "grpo"), stages, strict=True):
@@ -205,7 +208,7 @@ def test_two_trainers_and_a_server(job):
             assert value(words, "--config") == f"configs/grpo7b/{stage}.yaml"
             assert value(words, "--run_dir") == "runs/grpo7b"
     sft, grpo = (found["n2"] for found in stages)
-    assert sft[-4:] == ["--dtype", "float32", "--max_steps", "7"] and "--vllm_mode" not in sft
+    assert sft[-4:] == ["--max_steps", "7", "--dtype", "float32"] and "--vllm_mode" not in sft
     assert value(grpo, "--vllm_mode") == "server" and value(grpo, "--use_vllm") == "true"
     assert value(grpo, "--vllm_server_host") == "n3" and value(grpo, "--beta") == "0.1"
     assert value(grpo, "--dtype") == "float32"
@@ -261,13 +264,13 @@ def test_the_real_parsers_take_the_flags(job):
 
 
 def test_the_server_follows_the_recipe(job):
-    given = {"VLLM_HOSTS": "1", "KEYS": "grpo.fp16=true grpo.bf16=false grpo.top_p=0.9"}
-    code, said, records = job.run(**given)
+    keys = ["grpo.fp16=true", "grpo.bf16=false", "grpo.top_p=0.9"]
+    code, said, records = job.run(*keys, VLLM_HOSTS="1")
     assert code == 0, said
     (server,) = (r for r in records if r[0] == "vllm" and r[2] == "serve")
     assert value(server, "--dtype") == "float16"
     assert value(server, "--logprobs-mode") == "raw_logprobs"
-    assert " --dtype float16" in job.run(flags=["--dry-run"], **given)[1]
+    assert " --dtype float16" in job.run(*keys, flags=["--dry-run"], VLLM_HOSTS="1")[1]
 
 
 @pytest.mark.parametrize(
@@ -275,15 +278,19 @@ def test_the_server_follows_the_recipe(job):
     [
         ({"RECIPE": "rlite"}, "Qwen/Qwen2.5-7B"),
         ({"RECIPE": "rlite", "MODEL": "my w"}, "my w"),
-        ({"RECIPE": "rlite", "KEYS": "grpo.model_name_or_path=w"}, "w"),
+        ({"RECIPE": "rlite", "keys": ["grpo.model_name_or_path=w"]}, "w"),
         ({"RECIPE": "grpo7b", "MODEL": "my w", "RUN": "runs/a"}, "runs/a/sft"),
     ],
 )
 def test_the_server_has_the_model_that_grpo_starts_from(job, given, model):
-    code, said, records = job.run(VLLM_HOSTS="1", **given)
+    keys = given.pop("keys", [])
+    code, said, records = job.run(*keys, VLLM_HOSTS="1", **given)
     assert code == 0, said
     assert [r[3] for r in records if r[0] == "vllm" and r[2] == "serve"] == [model]
-    assert f" vllm serve {model} --port" in job.run(VLLM_HOSTS="1", flags=["--dry-run"], **given)[1]
+    assert (
+        f" vllm serve {model} --port"
+        in job.run(*keys, VLLM_HOSTS="1", flags=["--dry-run"], **given)[1]
+    )
 
 
 def test_without_a_server_all_hosts_train(job):
@@ -300,7 +307,7 @@ def test_without_a_server_all_hosts_train(job):
 
 
 def test_two_vllm_hosts_are_one_server(job):
-    code, err, records = job.run("n1 n2 n3 n4", VLLM_HOSTS="2")
+    code, err, records = job.run(hosts="n1 n2 n3 n4", VLLM_HOSTS="2")
     assert code == 0, err
     ray = {(r[1], *r[2:]) for r in records if r[0] == "ray" and r[2] == "start"}
     head = ("n3", "start", "--head", "--port", "6379")
@@ -345,12 +352,12 @@ def test_again_it_does_what_is_left(job):
 
 @pytest.mark.parametrize(("hosts", "served"), [("n1", 0), ("n1 n2", 1), ("n1 n2 n3 n4", 0)])
 def test_a_job_that_died_in_grpo_goes_on_when_it_is_requeued(job, hosts, served):
-    code, _, records = job.run(hosts, VLLM_HOSTS=str(served), DIES="stages.grpo")
+    code, _, records = job.run(hosts=hosts, VLLM_HOSTS=str(served), DIES="stages.grpo")
     assert code == -signal.SIGKILL and launches(records, "sft") and launches(records, "grpo")
     assert "eval.report" not in [r[3] for r in records if r[0] == "python"]
     for stage in ("data", "sft", "difficulty", "audit"):
         job.finish(stage)
-    code, said, records = job.run(hosts, VLLM_HOSTS=str(served))
+    code, said, records = job.run(hosts=hosts, VLLM_HOSTS=str(served))
     assert code == 0, said
     assert not launches(records, "sft") and not launches(records, "difficulty")
     assert sorted(launches(records, "grpo")) == hosts.split()[: len(hosts.split()) - served]
@@ -366,7 +373,7 @@ def test_a_step_keeps_the_recipe_s_rows(job, hosts, served):
     from stages.arguments import DEFAULTS, GRPO, GrpoArguments
     from stages.run.launch import keep_batch
 
-    code, said, records = job.run(hosts, VLLM_HOSTS=str(served), RECIPE="rlite")
+    code, said, records = job.run(hosts=hosts, VLLM_HOSTS=str(served), RECIPE="rlite")
     assert code == 0, said
     words = launches(records, "grpo")["n1"]
     num_processes = int(value(words, "--num_processes"))
@@ -381,7 +388,7 @@ def test_a_step_keeps_the_recipe_s_rows(job, hosts, served):
 
 def test_a_dry_run_prints_and_starts_nothing(job):
     for flags, hosts in ((["--dry-run"], "n1 n2"), (["--dry-run", "--nodes", "2"], "")):
-        code, said, records = job.run(hosts, flags, VLLM_HOSTS="1")
+        code, said, records = job.run(hosts=hosts, flags=flags, VLLM_HOSTS="1")
         assert (code, records) == (0, []), said
         lines = [line for line in said.splitlines() if line.startswith("on ")]
         trainer, server = ("n1", "n2") if hosts else ("host-1", "host-2")
@@ -390,19 +397,22 @@ def test_a_dry_run_prints_and_starts_nothing(job):
         for line, stage in zip(lines, stages, strict=True):
             start = f"on {trainer}: python -m pipeline {stage} --only"
             assert line.startswith(start if stage != "vllm" else f"on {server}: vllm serve ")
-        assert f"--vllm_server_host {server}" in lines[5]
-    code, said, _ = job.run("n1", ["--dry-run", "--nodes", "none"])
+        assert f"grpo.vllm_server_host={server}" in lines[5]
+    code, said, _ = job.run(hosts="n1", flags=["--dry-run", "--nodes", "none"])
     assert code == 2 and said == "error: --nodes: 'none' is no number of hosts\n"
 
 
 def test_the_script_has_examples_for_one_host_several_and_a_server():
-    nodes, servers = zip(*((nodes, env.get("VLLM_HOSTS")) for env, nodes in EXAMPLES), strict=True)
+    nodes, servers = zip(
+        *((nodes, env.get("VLLM_HOSTS")) for env, nodes, _ in EXAMPLES), strict=True
+    )
     assert len({*nodes}) > 1 and "1" in nodes and "1" in servers
 
 
-@pytest.mark.parametrize(("env", "nodes"), EXAMPLES)
-def test_an_example_of_the_script_or_of_a_page_passes_preflight(job, env, nodes):
-    code, said, records = job.run("", ["--dry-run", "--nodes", nodes], CHECKS="1", **env)
+@pytest.mark.parametrize(("env", "nodes", "keys"), EXAMPLES)
+def test_an_example_of_the_script_or_of_a_page_passes_preflight(job, env, nodes, keys):
+    flags = ["--dry-run", "--nodes", nodes]
+    code, said, records = job.run(*keys, hosts="", flags=flags, CHECKS="1", **env)
     assert (code, records) == (0, []), said
     num_trainers = int(nodes) - int(env.get("VLLM_HOSTS", 0))
     engine = env.get("ACCELERATE", "fsdp2")
@@ -413,24 +423,26 @@ def test_an_example_of_the_script_or_of_a_page_passes_preflight(job, env, nodes)
 
 def test_a_dry_run_shows_what_preflight_finds_and_ends_with_its_code(job):
     flags = ["--dry-run", "--nodes", "3"]
-    code, said, records = job.run("", flags, CHECKS="1", RECIPE="grpo7b")
+    code, said, records = job.run(hosts="", flags=flags, CHECKS="1", RECIPE="grpo7b")
     assert (code, records) == (2, []) and "no whole number on 24" in said
     assert "pipeline report --only" in said
 
 
 def test_max_hours_end_the_job_in_time(job):
     """The stage ends with a checkpoint and exit code 2; what it ends is no failure of the job."""
-    code, said, records = job.run("n1", MAX_HOURS="0.0001", FAIL="stages.sft", CODE="2")
+    code, said, records = job.run(hosts="n1", MAX_HOURS="0.0001", FAIL="stages.sft", CODE="2")
     assert code == 0 and said.endswith("MAX_HOURS is over; submit the same line again to go on\n")
     assert not launches(records, "grpo")
-    code, said, _ = job.run("n1", MAX_HOURS="9", FAIL="stages.sft", CODE="2")
+    code, said, _ = job.run(hosts="n1", MAX_HOURS="9", FAIL="stages.sft", CODE="2")
     assert code == 2 and "MAX_HOURS is over" not in said
 
 
 MISTAKES = {
     "all hosts serve": ({"VLLM_HOSTS": "3"}, "VLLM_HOSTS: 3 of 3 hosts leaves none to train"),
     "no hours": ({"MAX_HOURS": "a day"}, "MAX_HOURS: 'a day' is no number of hours"),
-    "an unknown key": ({"KEYS": "grpo.topp=1"}, "keys: grpo.topp=1: no key topp in grpo.yaml"),
+    "an unknown key": ({"keys": ["grpo.topp=1"]}, "grpo.topp=1: grpo has no key 'topp'"),
+    "a key without its stage": ({"keys": ["top_p=1"]}, "top_p=1: unknown word"),
+    "the old form": ({"KEYS": "grpo.top_p=1"}, "KEYS: is not read; write each key as a word"),
     "no number": ({"VLLM_HOSTS": "one"}, "VLLM_HOSTS: 'one' is no number"),
     "no recipe": ({"RECIPE": "grpo8b"}, "RECIPE: no recipe in configs/grpo8b; did you mean grpo7b"),
     "the old name with LoRA": ({"RECIPE": "grpo7b-lora"}, "RECIPE: no grpo7b-lora; use RECIPE="),
@@ -441,5 +453,5 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes(job, name):
     env, line = MISTAKES[name]
-    code, err, records = job.run(**env)
+    code, err, records = job.run(*env.pop("keys", []), **env)
     assert (code, records) == (2, []) and err.startswith(f"error: {line}")

@@ -10,7 +10,7 @@ import pytest
 from pipeline import commands, freshness, manifest
 from pipeline.errors import UserError
 from pipeline.freshness import check_finished, looks_current
-from pipeline.variables import read
+from pipeline.request import read
 from tests.unit.builder.helpers import run as build
 
 
@@ -25,8 +25,8 @@ def check(tmp_path, monkeypatch):
         folder.mkdir(parents=True, exist_ok=True)
         made = {"stage": stage, "config": config, "inputs": {}}
         (folder / manifest.NAME).write_text(json.dumps(made))
-        request = read(["grpo", "--run", str(folder.parent), *given], {})
-        words = commands.stage_words(request, stage, False)
+        request = read(["grpo", f"RUN={folder.parent}", *given], {})
+        words = commands.stage_words(request, stage)
         return looks_current(request, stage, words)
 
     return check
@@ -36,19 +36,19 @@ def check(tmp_path, monkeypatch):
     ("stage", "config", "given", "expected"),
     [
         ("base", {"seed": 1}, [], True),
-        ("base", {"seed": 1}, ["--seed", "1"], True),
-        ("base", {"seed": 1}, ["--seed", "2"], False),
+        ("base", {"seed": 1}, ["SEED=1"], True),
+        ("base", {"seed": 1}, ["SEED=2"], False),
         ("data", {"data_root": "a"}, [], True),  # what was given before does not count
-        ("data", {"data_root": "a"}, ["--data_root", "a"], True),
-        ("data", {"data_root": "a"}, ["--data_root", "./a/"], True),
-        ("data", {"data_root": "a"}, ["--data_root", "b"], False),
-        ("data", {"data_root": None}, ["--data_root", "b"], False),
-        ("audit", {"model": "a", "keys": []}, ["--model", "a"], True),
-        ("audit", {"model": None, "keys": []}, ["--model", "b"], False),
-        ("audit", {"tokenizer": "a", "keys": []}, ["--tokenizer", "b"], False),
+        ("data", {"data_root": "a"}, ["DATA_ROOT=a"], True),
+        ("data", {"data_root": "a"}, ["DATA_ROOT=./a/"], True),
+        ("data", {"data_root": "a"}, ["DATA_ROOT=b"], False),
+        ("data", {"data_root": None}, ["DATA_ROOT=b"], False),
+        ("audit", {"model": "a", "keys": []}, ["MODEL=a"], True),
+        ("audit", {"model": None, "keys": []}, ["MODEL=b"], False),
+        ("audit", {"tokenizer": "a", "keys": []}, ["TOKENIZER=b"], False),
         ("audit", {"keys": []}, [], True),
-        ("audit", {"keys": []}, ["--keys", "grpo.curriculum=off"], False),
-        ("audit", {"keys": ["grpo.curriculum=off"]}, ["--keys", "grpo.curriculum=off"], True),
+        ("audit", {"keys": []}, ["grpo.curriculum=off"], False),
+        ("audit", {"keys": ["grpo.curriculum=off"]}, ["grpo.curriculum=off"], True),
         ("audit", {"keys": ["grpo.curriculum=off"]}, [], False),  # another recipe was audited
     ],
 )
@@ -60,8 +60,7 @@ def test_a_variable_that_is_given_now_counts(check, tmp_path, stage, config, giv
 
 def test_the_start_model_is_of_grpo_with_the_flags_of_its_server():
     def start(goal, *keys):
-        command = [sys.executable, "-m", "pipeline", goal, "--start-model", "--recipe", "rlite"]
-        command += ["--keys", *keys] if keys else []
+        command = [sys.executable, "-m", "pipeline", goal, "--start-model", "RECIPE=rlite", *keys]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert start("data").returncode == 2
@@ -117,8 +116,8 @@ def test_so_does_a_file_that_a_folder_gets_later(check, tmp_path):
     config = {"data_root": None, "grpo": [source]}
     folder = tmp_path / "run/data"
     assert not check("data", config)
-    request = read(["grpo", "--run", str(folder.parent)], {})
-    words = commands.stage_words(request, "data", False)
+    request = read(["grpo", f"RUN={folder.parent}"], {})
+    words = commands.stage_words(request, "data")
     known = {os.path.join("parts", name): "hash" for name in ("a.jsonl", "b.jsonl")}
     for inputs, expected in ((known, True), (dict([*known.items()][:1]), False)):
         made = {"stage": "data", "config": config, "inputs": inputs}

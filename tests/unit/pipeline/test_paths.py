@@ -7,7 +7,8 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from pipeline import lock, variables
+from pipeline import lock
+from pipeline import request as requests
 from pipeline.errors import UserError
 from pipeline.settings import parse, read_settings
 from stages.arguments import SFT, SftArguments
@@ -91,7 +92,7 @@ def test_a_link_that_leads_nowhere_is_refused_and_nothing_made_behind_it(tmp_pat
 def test_a_run_behind_a_link_that_leads_nowhere_is_refused_at_once(tmp_path):
     Path("runs").symlink_to(tmp_path / "disk")
     with pytest.raises(UserError, match=r"run: .*is a link"):
-        variables.read(["grpo", "--run", "runs/x"], {})
+        requests.read(["grpo", "RUN=runs/x"], {})
 
 
 def test_a_link_to_a_folder_works(tmp_path):

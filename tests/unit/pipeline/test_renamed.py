@@ -11,8 +11,8 @@ from pipeline.consent import check_env
 from pipeline.errors import UserError
 from pipeline.key_types import known_keys
 from pipeline.renamed import NOTES, REMOVED, RENAMED, hint
+from pipeline.request import VARIABLES
 from pipeline.settings import read_settings
-from pipeline.variables import VARIABLES
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
 from stages.distill import DistillArguments
 

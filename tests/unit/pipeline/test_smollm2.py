@@ -10,7 +10,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from pipeline import commands, settings, variables
+from pipeline import commands, settings
+from pipeline import request as requests
 from pipeline.errors import UserError
 from pipeline.models import hub, smollm2
 from pipeline.models.checkpoints import check_checkpoint
@@ -217,14 +218,14 @@ def test_a_recipes_models_are_found_in_its_files(tmp_path):
 
 @pytest.mark.parametrize("flags", [["--dry-run"], ["--list"]])
 def test_nothing_is_made_where_nothing_will_run(folder, flags):
-    request = variables.read(["sft", "--model", "smollm2", *flags], {})
+    request = requests.read(["sft", "MODEL=smollm2", *flags], {})
     commands.resolve_models(request)
     assert request["model"] == "smollm2" and not folder.exists()
 
 
 @pytest.mark.parametrize("goal", ["preflight", "plan", "data", "sft", "grpo", "eval", "audit"])
 def test_every_goal_is_given_the_same_folder(folder, goal):
-    request = variables.read([goal, "--recipe", "tiny-cpu", "--model", "smollm2"], {})
+    request = requests.read([goal, "RECIPE=tiny-cpu", "MODEL=smollm2"], {})
     run = request.run
     commands.resolve_models(request)
     assert request["model"] == str(folder)

@@ -19,16 +19,8 @@ def check(monkeypatch, tmp_path):
         monkeypatch.chdir(ROOT)
         monkeypatch.setattr(capacity, "total_memory", lambda: int(gib * 2**30))
         monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
-        line = [
-            "--recipe",
-            str(recipe),
-            "--run",
-            str(tmp_path / "run"),
-            "--goal",
-            goal,
-            "--",
-            *keys,
-        ]
+        line = ["--recipe", str(recipe), "--run", str(tmp_path / "run"), "--goal", goal]
+        line += ["--keys", *keys] if keys else []
         monkeypatch.setattr(sys, "argv", ["ahead", *line])
         rehearsal.main()
 
@@ -47,7 +39,7 @@ def test_grpo_is_planned_with_the_model_that_sft_starts_from(check):
     with pytest.raises(
         UserError, match=r"grpo.yaml: too little memory: .*per_device_train_batch_size: 32"
     ):
-        check("configs/smollm2-135m", 8, "--per_device_train_batch_size", "64")
+        check("configs/smollm2-135m", 8, "grpo.per_device_train_batch_size=64")
 
 
 def test_a_recipe_without_a_limit_on_its_rows_is_left_to_preflight(check, tmp_path):
@@ -55,7 +47,7 @@ def test_a_recipe_without_a_limit_on_its_rows_is_left_to_preflight(check, tmp_pa
     path = tmp_path / "mine/sft.yaml"
     path.write_text(path.read_text().replace("max_length: 512\n", ""))
     check(tmp_path / "mine", 3, goal="sft")
-    check("configs/smollm2-135m", 8, "--max_completion_length", "null")
+    check("configs/smollm2-135m", 8, "grpo.max_completion_length=null")
 
 
 @pytest.mark.parametrize("controller", ["", "memory"])

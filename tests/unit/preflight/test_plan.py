@@ -21,6 +21,8 @@ from stages.preflight.plan import PlanArguments, main, plan, warnings
 ROOT = Path(__file__).parents[3]
 GPU = roofline.Device(flops=1e15, bandwidth=4e12, memory=80, reached=0.4)
 SEVEN = roofline.read_model(load_shape("7B"))
+FLOAT32 = ["sft.dtype=float32", "grpo.dtype=float32"]
+ONE_EACH = ["sft.gradient_accumulation_steps=1", "grpo.gradient_accumulation_steps=1"]
 
 
 def planned(name, **given):
@@ -69,7 +71,7 @@ def test_the_plan_of_a_recipe_follows_its_keys():
     seconds = planned("grpo7b", gpu="a100")["sft"].seconds
     assert seconds == pytest.approx(one["sft"].seconds * 989 * 0.45 / (312 * 0.6))
     assert planned("qwen2.5-1.5b", gpus=8)["sft"].seconds < one["sft"].seconds / 8
-    eight = planned("grpo7b", gpus=8, keys=["dtype=float32", "gradient_accumulation_steps=1"])
+    eight = planned("grpo7b", gpus=8, keys=[*FLOAT32, *ONE_EACH])
     assert eight["grpo"].what.startswith("1,000 steps of 32 ")
 
 
@@ -97,7 +99,7 @@ def test_the_hours_of_the_readmes_are_the_plan_s(name):
 
 
 BASELINE = {"recipe": str(ROOT / "configs/grpo7b-published")}  # for a card of 94 GiB
-SHARDED = {"gpus": 8, "accelerate": "fsdp2", "keys": ["dtype=float32"]}
+SHARDED = {"gpus": 8, "accelerate": "fsdp2", "keys": FLOAT32}
 RLINF = {"recipe": str(ROOT / "configs/rlinf-7b"), "gpus": 8}
 
 

@@ -26,15 +26,15 @@ def test_a_missing_vllm_is_told_unless_nothing_is_left_for_it(monkeypatch, tmp_p
     monkeypatch.setattr(rehearsal, "is_installed", lambda package: False)
     with pytest.raises(UserError, match=r"difficulty\.yaml: vLLM is not installed"):
         look()
-    look("--", "--backend", "hf")
+    look("--keys", "difficulty.backend=hf")
     (tmp_path / "difficulty").mkdir()
     (tmp_path / "difficulty/manifest.json").touch()
     look()
 
 
 def test_a_missing_package_of_a_later_stage_is_told_first(monkeypatch, tmp_path):
-    line = f"ahead --recipe {demo.ROOT}/configs/tiny-cpu --run {tmp_path} --goal grpo --"
-    monkeypatch.setattr("sys.argv", [*line.split(), "--use_liger_kernel", "true"])
+    line = f"ahead --recipe {demo.ROOT}/configs/tiny-cpu --run {tmp_path} --goal grpo"
+    monkeypatch.setattr("sys.argv", [*line.split(), "--keys", "grpo.use_liger_kernel=true"])
     monkeypatch.setattr(manifest, "versions", lambda names: {"tensorboard"} & {*names})
     with pytest.raises(UserError, match="use_liger_kernel: True needs the package liger-kernel"):
         rehearsal.main()
@@ -43,10 +43,10 @@ def test_a_missing_package_of_a_later_stage_is_told_first(monkeypatch, tmp_path)
 @pytest.mark.parametrize(
     ("stage", "given", "line"),
     [
-        ("difficulty", "--backend hf --max_new_tokens 32768", "the model's positions, 32,768"),
-        ("difficulty", "--vllm_max_model_length 1000 --max_new_tokens 1000", "max_model_length"),
-        ("eval", "--max_new_tokens 40000", "the model's positions, 32,768"),
-        ("eval", "--max_new_tokens 2048", ""),
+        ("difficulty", ["backend=hf", "max_new_tokens=32768"], "the model's positions, 32,768"),
+        ("difficulty", ["vllm_max_model_length=1000", "max_new_tokens=1000"], "max_model_length"),
+        ("eval", ["max_new_tokens=40000"], "the model's positions, 32,768"),
+        ("eval", ["max_new_tokens=2048"], ""),
     ],
 )
 def test_samples_that_the_context_cannot_hold_are_told_first(
@@ -55,8 +55,9 @@ def test_samples_that_the_context_cannot_hold_are_told_first(
     """Before SFT and GRPO are trained, whose models have as many positions as the first."""
     monkeypatch.setattr(rehearsal, "is_installed", lambda package: True)
     monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
-    start = f"ahead --recipe {demo.ROOT}/configs/grpo7b --run {tmp_path} --goal {stage} --"
-    monkeypatch.setattr("sys.argv", [*start.split(), *given.split()])
+    start = f"ahead --recipe {demo.ROOT}/configs/grpo7b --run {tmp_path} --goal {stage}"
+    keys = ["--keys", *(f"{stage}.{key}" for key in given)]
+    monkeypatch.setattr("sys.argv", [*start.split(), *keys])
     if line:
         with pytest.raises(UserError, match=rf"{stage}\.yaml: max_new_tokens.*{line}"):
             rehearsal.main()
@@ -114,7 +115,7 @@ def test_a_teacher_without_its_server_is_told_before_data_are_built(
         model = {"name": "R1", "model_name_or_path": "deepseek-ai/DeepSeek-R1", "base_url": address}
         changes = {"teachers": [model]} if teachers else {"base_url": address}
         file.write_text(yaml.safe_dump(given | changes), encoding="utf-8")
-        line = f"ahead --recipe {recipe} --run {run} --goal grpo --"
+        line = f"ahead --recipe {recipe} --run {run} --goal grpo"
         monkeypatch.setattr("sys.argv", line.split())
         rehearsal.main()
 

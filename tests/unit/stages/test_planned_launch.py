@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from pipeline import commands, variables
+from pipeline import commands
+from pipeline import request as requests
 from pipeline.errors import UserError
 from stages import host, sweep
 from stages.preflight import rehearsal
@@ -22,8 +23,10 @@ def look(tmp_path, monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
 
     def start(**given):
+        keys = given.pop("keys", "").split()
         given |= {"recipe": GRPO7B, "run": str(tmp_path)}
-        request = variables.read(["grpo"], {key.upper(): value for key, value in given.items()})
+        words = [f"{key.upper()}={value}" for key, value in given.items()]
+        request = requests.read(["grpo", *words, *keys], {})
         monkeypatch.setattr(sys, "argv", ["ahead", *commands.look_ahead(request)[2:]])
         rehearsal.main()
 
@@ -32,7 +35,7 @@ def look(tmp_path, monkeypatch):
 
 FITS = [
     {"accelerate": "ddp", "num_processes": "8"},
-    {"accelerate": "fsdp2", "num_processes": "8", "keys": "dtype=float32"},
+    {"accelerate": "fsdp2", "num_processes": "8", "keys": "sft.dtype=float32 grpo.dtype=float32"},
     {"accelerate": "ddp", "num_processes": "2", "keys": "grpo.vllm_tensor_parallel_size=2"},
     {"accelerate": "--num_processes 3"},  # the user's own flags are left to the launch
 ]
