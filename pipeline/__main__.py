@@ -28,12 +28,11 @@ try:
         pending,
         resolve_models,
         result_folder,
-        settings_of,
         stage_command,
         stage_words,
     )
     from pipeline.errors import UserError, killed, run_cli
-    from pipeline.freshness import check_finished, check_same_run, looks_current
+    from pipeline.freshness import check_finished, check_same_run, looks_current, settings_of
     from pipeline.lock import claim
     from pipeline.memory import num_oom_kills
     from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED, load

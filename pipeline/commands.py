@@ -8,9 +8,8 @@ from pathlib import Path
 
 from pipeline import keys, strict_yaml
 from pipeline.errors import UserError
-from pipeline.freshness import looks_current
+from pipeline.freshness import looks_current, settings_of
 from pipeline.models import smollm2
-from pipeline.settings import Settings, read_settings
 from pipeline.stages import (
     CHECKED_AHEAD,
     STAGES,
@@ -18,7 +17,6 @@ from pipeline.stages import (
     TRAINED,
     config_name,
     is_for_scoring,
-    load_keys,
     order,
 )
 from pipeline.variables import Request, find_config, name_checkpoint
@@ -149,12 +147,6 @@ def stage_command(request: Request, goal: str) -> Command:
         module = TOOLS[goal].module if goal in TOOLS else STAGES[goal].module
         words = (*launcher(request, goal), "-m", module)
     return Command(goal, (*words, *passed))
-
-
-def settings_of(stage: str, words: Sequence[str]) -> Settings:
-    """The settings that a stage reads from the words of its command; the report has eval's keys."""
-    own, hf, _ = load_keys("eval" if stage == "report" else stage)
-    return read_settings(own, hf, list(words[words.index(STAGES[stage].module) + 1 :]))
 
 
 def result_folder(request: Request, command: Command) -> Path:

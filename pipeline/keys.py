@@ -2,13 +2,11 @@
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from pipeline.errors import UserError
-from pipeline.key_types import UNSET, Key, known_keys
+from pipeline.key_types import Key, known_keys
 from pipeline.names import nearest
-from pipeline.settings import convert, value_of
 from pipeline.stages import STAGES, TRAINED, config_name, has_file, load_keys
 
 # RUN and RECIPE say them.
@@ -68,18 +66,6 @@ def as_flags(values: Values) -> list[str]:
     for key, value in values.items():
         words += [f"--{key}", *value]
     return words
-
-
-def agree(entries: Sequence[str], recipe: str, file: str, config: Mapping[str, Any]) -> bool:
-    """Whether the configuration of a finished stage has these keys; False also where in doubt."""
-    for name, words in split(entries, recipe).get(file, {}).items():
-        key = _known(recipe)[file][name]
-        given = value_of(words, key)
-        if given is None:  # the default, whatever that is
-            return False
-        if config.get(name, UNSET) != convert(name, given, key, "keys"):
-            return False
-    return True
 
 
 @functools.cache

@@ -1,10 +1,8 @@
 """KEYS: which stage gets which key, in every command that reads them."""
 
-import json
-
 import pytest
 
-from pipeline import commands, freshness, keys
+from pipeline import commands, keys
 from pipeline.errors import UserError
 from pipeline.variables import read
 from stages.preflight.inputs import PreflightArguments, read_recipe
@@ -117,27 +115,6 @@ def test_preflight_says_once_what_is_wrong_and_reads_the_files_all_the_same():
     recipe, found = read_recipe(args)
     (error,) = [one for one in found if one.level == "error"]
     assert error.topic == "KEYS" and "top_q" in error.text and "grpo" in recipe.parsed
-
-
-def test_a_finished_stage_is_looked_at_again_with_other_keys(tmp_path, monkeypatch):
-    """Without KEYS its own keys do not count, as with ARGS."""
-    folder = tmp_path / "run/sft"
-    folder.mkdir(parents=True)
-    plain = ["sft", "--run", str(tmp_path / "run")]
-    words = commands.stage_words(read(plain, {}), "sft", False)
-    made = {"stage": "sft", "config": {"learning_rate": 1e-5}}
-    (folder / "manifest.json").write_text(json.dumps(made))
-    monkeypatch.setattr(freshness, "matches_command", lambda *_: True)
-    for given, expected in (
-        ([], True),
-        (["learning_rate=0.00001"], True),
-        (["sft.learning_rate=1e-5", "grpo.beta=1"], True),
-        (["learning_rate=1e-6"], False),
-        (["sft.max_length=9"], False),
-        (["sft.learning_rate=null"], False),
-    ):
-        request = read([*plain, *(["--keys", *given] if given else [])], {})
-        assert freshness.looks_current(request, "sft", words) is expected, given
 
 
 def test_a_key_that_nothing_reads_is_refused(tmp_path):
