@@ -266,7 +266,7 @@ def hash_settings(args: StudyArguments, recipe: Path) -> str:
     said: dict[str, str] = {}
     for stage in ("sft", "grpo", "eval"):
         path = recipe / f"{stage}.yaml"
-        said[path.name] = manifest.hash_yaml(path)
+        said[path.name] = table.hash_yaml(path)
         keys = read_yaml(str(path), args.recipe_run)
         files = [Path(str(keys[key])) for key in FILES if keys.get(key)]
         said |= {file.name: manifest.sha256(file) for file in files if file.is_file()}

@@ -1,6 +1,7 @@
 """What the benchmarks share: runs made once, intervals over pairs, the page of a table."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import json_files, manifest
+from pipeline import json_files, manifest, strict_yaml
 from pipeline.errors import UserError
 
 Interval = tuple[float, float, float]  # value, low, high
@@ -126,6 +127,12 @@ def tell(line: str) -> None:
     """Print a line now: runs take minutes."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def hash_yaml(path: Path) -> str:
+    """SHA-256 of what a YAML file says; comments and the order of keys do not count."""
+    said = strict_yaml.read(path, "run")
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def about() -> dict[str, Any]:

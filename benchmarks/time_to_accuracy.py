@@ -377,7 +377,7 @@ def name_of(run: Run) -> str:
 def hash_settings(args: TimeArguments) -> str:
     """Short hash of all that decides the figures, except the model and the code."""
     data = Path(args.recipe_run, "data")
-    said = {"grpo.yaml": manifest.hash_yaml(Path(args.grpo_config))}
+    said = {"grpo.yaml": table.hash_yaml(Path(args.grpo_config))}
     for name in ("grpo_train", "validation", "test"):
         said[name] = manifest.sha256(data / f"{name}.jsonl")
     for key in (

@@ -28,11 +28,10 @@ try:
         only_command,
         pending,
         resolve_models,
-        settings_of,
         stage_words,
     )
     from pipeline.errors import UserError, killed, run_cli
-    from pipeline.freshness import check_finished, check_same_run, looks_current
+    from pipeline.freshness import check_finished, check_same_run, looks_current, settings_of
     from pipeline.lock import claim
     from pipeline.memory import num_oom_kills
     from pipeline.request import Request, check_goals, known_recipes, read

@@ -14,14 +14,12 @@ from pipeline.freshness import looks_current
 from pipeline.models import smollm2
 from pipeline.request import Request, find_config
 from pipeline.scoring import scoring_flags
-from pipeline.settings import Settings, read_settings
 from pipeline.stages import (
     CHECKED_AHEAD,
     STAGES,
     TOOLS,
     TRAINED,
     config_name,
-    load_keys,
 )
 
 
@@ -145,12 +143,6 @@ def only_command(request: Request) -> Command:
     (goal,) = request.goals
     words = tool_words(request, goal) if goal in TOOLS else stage_words(request, goal)
     return Command(goal, words, is_forced=bool(request["force"]))
-
-
-def settings_of(stage: str, words: Sequence[str]) -> Settings:
-    """The settings that a stage reads from the words of its command; the report has eval's keys."""
-    own, hf, _ = load_keys("eval" if stage == "report" else stage)
-    return read_settings(own, hf, list(words[words.index(STAGES[stage].module) + 1 :]))
 
 
 def launcher(request: Request, goal: str) -> tuple[str, ...]:

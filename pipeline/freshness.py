@@ -1,102 +1,78 @@
-"""What is up to date: by manifests and hashes, never by the times of files."""
+"""What is up to date, as far as a second tells: by manifests and hashes, not by the times of files.
 
-import hashlib
-import itertools
+A stage that is started looks again, with all defaults (`pipeline.manifest`).
+"""
+
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline import json_files, keys, manifest, strict_yaml
+from pipeline import json_files, manifest
 from pipeline.errors import UserError
 from pipeline.folders import next_of
-from pipeline.paths import is_same_place, plain
 from pipeline.request import Request
-from pipeline.stages import ROOT, STAGES, TRAINED, load
+from pipeline.settings import Settings, read_settings
+from pipeline.stages import ROOT, STAGES, TRAINED, load, load_keys
+
+AUDIT = "eval.audit.__main__:AuditArguments"
 
 
 def looks_current(request: Request, stage: str, words: Sequence[str]) -> bool:
-    """Whether the result of a stage that others need is that of its command line."""
+    """Whether the result of a stage that others need is that of its command line.
+
+    The recipe's files must say what they said then, and the result must have what is typed now.
+    What was typed earlier does not count, but to the audit: its result is of another recipe.
+    """
+    made = manifest.read(Path(request.run, stage))
+    if made is None or made["stage"] != stage:
+        return False
     if stage == "eval" and request["data_root"]:  # which may hold other problems than before
         return False
-    code, folder = [ROOT / place for place in STAGES[stage].code], Path(request.run, stage)
-    if not matches_command(folder, words, code):
-        return False
-    made = manifest.read(folder) or {}
-    config = made.get("config", {})
-    if not has_variables(config, words) or finds_more(stage, config, made.get("inputs", {})):
-        return False
-    if stage == "audit":  # which reads all files with the keys over them
-        return config.get("keys", []) == keys.as_entries(request.keys)
-    return keys.agree(request.keys, stage, config)
-
-
-def matches_command(folder: Path, words: Sequence[str], code: Sequence[Path] = ()) -> bool:
-    """Whether a result is that of a command line, by its manifest and by hashes alone.
-
-    This is for stages that others need. `manifest.is_current`, which the stage calls, is more exact
-    and takes seconds. Inputs that no longer exist cannot be read again and count as unchanged.
-
-    Args:
-        words: the stage's command line; its recipe's files must say what they said then.
-        code: files and folders that also decide the result; the manifest's `code` has their hash.
-    """
-    made = manifest.read(folder)
-    if made is None or made["stage"] != folder.name:
-        return False
-    if "request" not in made:  # of an earlier version
-        if not config_matches(made["config"], words):
-            return False
-    elif manifest.hash_request(words) != made["request"]:
-        return False
-    # Of eval: this hash, and the versions of the libraries that score.
+    # Of eval `code` is this hash, and the versions of the libraries that score.
+    code = [ROOT / place for place in STAGES[stage].code]
     if code and manifest.hash_code(*code) not in str(made.get("code")):
         return False
-    inputs = {Path(path): digest for path, digest in made["inputs"].items() if digest != "hub"}
-    return all(known_sha256(path) == inputs[path] for path in inputs if path.exists())
-
-
-def config_matches(config: dict[str, Any], words: Sequence[str]) -> bool:
-    """Whether every key of the YAML that a command line names is in a stage's configuration."""
-    flags = dict(itertools.pairwise(words))
-    path = Path(flags.get("--config", ""))
-    if "--overlay" in flags or not path.is_file():
-        return False
     try:
-        said = strict_yaml.read(path, flags.get("--run_dir"))
-        if not isinstance(said, dict):
-            return False
-        return all(config.get(key) == plain(str(key), said[key], str(path)) for key in said)
+        settings = settings_of(stage, words)
     except UserError:  # the stage names the line
         return False
+    known = settings.keys() & made["config"].keys()
+    if settings.typed - known - manifest.NOT_COMPARED:  # such as null: the default
+        return False
+    typed = {key: settings[key] for key in settings.typed & known}
+    if stage == "audit":
+        typed = asdict(load(AUDIT)(**settings))
+    now = {"config": typed, "inputs": manifest.inputs_now(made["inputs"])}
+    return (
+        not manifest.difference(made, now)
+        and says_the_same(made.get("request", {}), settings)
+        and not finds_more(stage, made["config"], made["inputs"])
+    )
 
 
-def known_sha256(path: Path) -> str:
-    """The hash of a stage's result by the manifest that lists it; of anything else its own.
+def settings_of(stage: str, words: Sequence[str]) -> Settings:
+    """The settings that a stage reads from the words of its command; the report has eval's keys."""
+    own, hf = load(AUDIT), ()
+    if stage != "audit":
+        own, hf, _ = load_keys("eval" if stage == "report" else stage)
+    return read_settings(own, hf, list(words[words.index(STAGES[stage].module) + 1 :]))
 
-    Reading a manifest is cheaper than hashing weights.
+
+def says_the_same(request: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether files say what they said at a request, but for keys that were typed then or are now.
+
+    Args:
+        request: of a manifest, as `manifest.as_request` has made it; an older version's has none.
     """
-    for folder, made in manifest.manifests_over(path):
-        files = {folder / name: digest for name, digest in made["files"].items()}
-        if path in files:
-            return files[path]
-        weights = {file: digest for file, digest in files.items() if file.parent == path}
-        if weights:
-            text = "".join(f"{file.name} {weights[file]}\n" for file in sorted(weights))
-            return hashlib.sha256(text.encode()).hexdigest()
-    return manifest.sha256(path)
-
-
-def has_variables(config: Mapping[str, Any], words: Sequence[str]) -> bool:
-    """Whether a result was made with the variables of a command line, as far as it names them."""
-    given = dict(itertools.pairwise(words))
-    for name in ("seed", "data_root", "model", "tokenizer"):
-        flag = f"--{name}"
-        is_read = flag in given and name in config
-        if is_read and not is_same_place(str(config[name]), given[flag]):
-            return False
-    return True
+    now = manifest.as_request(settings, settings.typed)
+    typed = {*now["typed"], *request.get("typed", ())}
+    then, said = request.get("written"), now["written"]
+    return then is not None and not any(
+        then.get(key) != said.get(key) for key in (then.keys() | said.keys()) - typed
+    )
 
 
 def finds_more(stage: str, config: dict[str, Any], inputs: Mapping[str, str]) -> bool:

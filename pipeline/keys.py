@@ -7,13 +7,11 @@ stage checks them.
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.key_types import UNSET, Key, known_keys, own_keys
+from pipeline.key_types import Key, known_keys, own_keys
 from pipeline.names import unknown
 from pipeline.renamed import hint
-from pipeline.settings import convert, value_of
 from pipeline.stages import STAGES, TOOLS, TRAINED, config_name, has_file, load, load_keys
 from pipeline.words import VARIABLES
 
@@ -135,15 +133,3 @@ def parts(owner: str, key: str, text: str) -> list[str]:
 def yaml_flags(entries: Iterable[str], recipe: str, file: str) -> list[str]:
     """Of `as_entries`: those of one YAML file, such as "grpo", as words of its stage."""
     return flags(assign(entries, recipe=recipe), OF_FILE[file])
-
-
-def agree(keys: Keys, stage: str, config: Mapping[str, Any]) -> bool:
-    """Whether the configuration of a finished stage has these keys; False also where in doubt."""
-    for name, text in keys.get(OF_FILE.get(config_name(stage), stage), {}).items():
-        key = keys_of(stage)[name]
-        given = value_of(parts(stage, name, text), key)
-        if given is None:  # the default, whatever that is
-            return False
-        if config.get(name, UNSET) != convert(name, given, key, "command line"):
-            return False
-    return True

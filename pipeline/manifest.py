@@ -1,30 +1,33 @@
 """`manifest.json`: what a stage read, did and wrote. It is written last and atomically.
 
 No manifest, no result: `start` removes an old manifest before the work begins, and `write` puts the
-new one in place when everything else is on disk. Manifests and hashes decide what is up to date.
-`files` has the hash of every result, so that `hash_inputs` of a later stage finds changed ones.
+new one in place when everything else is on disk. `files` has the hash of every result, so that
+`hash_inputs` of a later stage finds changed ones.
+
+One rule says what is up to date, `difference`: a result was made with the keys and from the inputs
+that its stage has now. It is asked twice. `pipeline.freshness` compares in a second what was
+written; `is_current`, which the stage calls, all values with their defaults.
 """
 
 import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import itertools
 import json
 import math
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline import json_files, strict_yaml
-from pipeline.console import clean, notice
+from pipeline import json_files
+from pipeline.console import clean, notice, say
 from pipeline.errors import UserError
-from pipeline.paths import is_same
+from pipeline.models.hub import user_cache
+from pipeline.paths import WRITTEN_TO, is_same
 from pipeline.values import redact
 
 NAME = "manifest.json"
@@ -45,7 +48,7 @@ SHAPE: json_files.Shape = {
     "files?": _TEXTS,
     "counts?": {str: object},
     "origins?": {str: ORIGIN_SHAPE},
-    "request?": _TEXTS,
+    "request?": {"written?": {str: object}, "typed?": [str]},
     "versions?": _TEXTS,
     "git_commit?": _OPTIONAL,
     "wall_time_s?": float,
@@ -54,6 +57,25 @@ SHAPE: json_files.Shape = {
     "outputs?": {str: {**_ROWS, "sources": [{**_ROWS, "name": str, "place?": _OPTIONAL}]}},
     "decontamination?": {str: object},
 }
+# Another value of these keys gives the same result. They say where it is,
+PLACES = (*WRITTEN_TO, "resume_from_checkpoint")
+# what is logged, and where a server is: no manifest has them;
+NOT_RECORDED = (
+    *("hub_token", "logging_dir", "run_name", "project", "report_to", "num_completions_to_print"),
+    *("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "disable_tqdm"),
+    *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout"),
+    *("vllm_group_port", "vllm_call_timeout"),
+    "batch_for_gpus",  # what it makes of the batch is compared
+)
+# how memory is used, and how DDP waits.
+MEMORY = (
+    *("gradient_checkpointing", "update_tokens", "dataloader_num_workers"),
+    *("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_max_model_length"),
+    "ddp_find_unused_parameters",
+)
+NOT_COMPARED = frozenset((*PLACES, *NOT_RECORDED, *MEMORY))
+REMEMBERED = 2**24  # bytes from which on a file's hash is kept for later processes
+SETTLED = 2.0  # seconds; a file that was just written may change again with the same time
 PARTIAL = ".partial"  # the end of a file's name until it is complete
 GIT_SECONDS = 20  # a disk of another host may hang
 # Programs that the configuration of a repository names: none is needed here.
@@ -84,18 +106,40 @@ def put_in_place(work: Path, place: Path) -> None:
 
 
 def sha256(path: str | Path) -> str:
-    """SHA-256 of a file in hex; of a folder, that of its weights, configuration and tokenizer."""
+    """SHA-256 of a file in hex; of a folder, that of its weights, configuration and tokenizer.
+
+    The hash of a large file is kept in the user's cache, under its path, size, time and inode: the
+    next process need not read gigabytes again.
+    """
     path = Path(path)
     if path.is_dir():
         names = [(file.relative_to(path).as_posix(), file) for file in model_files(path)]
         text = "".join(f"{name} {sha256(file)}\n" for name, file in names)
         return hashlib.sha256(text.encode()).hexdigest()
     found = path.stat()
-    return _sha256(str(path.absolute()), found.st_mtime_ns, found.st_size, found.st_ino)
+    is_settled = time.time() - found.st_mtime > SETTLED
+    version = (str(path.absolute()), found.st_mtime_ns, found.st_size, found.st_ino)
+    if found.st_size < REMEMBERED or not is_settled:
+        return _sha256(*version)
+    name = hashlib.sha256(repr(version).encode()).hexdigest()
+    known = user_cache() / "sft-grpo-math/hashes" / name
+    if known.is_file():
+        return known.read_text(encoding="utf-8")
+    digest = _sha256(*version)
+    with contextlib.suppress(OSError):  # a home folder that cannot be written to
+        known.parent.mkdir(parents=True, exist_ok=True)
+        with open_whole(known) as file:
+            file.write(digest)
+    return digest
 
 
-@functools.lru_cache(maxsize=4096)  # weights are read once by a process that asks several times
+@functools.lru_cache(maxsize=4096)  # a process asks several times
 def _sha256(path: str, *version: int) -> str:
+    return read_sha256(path)
+
+
+def read_sha256(path: str | Path) -> str:
+    """SHA-256 of a file's bytes as they are on the disk now."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -159,28 +203,76 @@ def is_damaged(folder: str | Path) -> bool:
     return not all(is_as(Path(folder, name), digest) for name, digest in known.items())
 
 
-def is_current(
-    folder: str | Path,
-    config: dict[str, Any],
-    shown: str | Path = "",
+def difference(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
     defaults: Mapping[str, Any] | None = None,
-) -> bool:
-    """Whether a folder holds the complete result of this configuration and of today's inputs.
+    left_out: Iterable[str] = NOT_COMPARED,
+) -> str:
+    """The first key or input in which two results differ; empty where none does.
 
-    A key that the result's version did not have counts as `defaults` say; without them it does not.
-    With FORCE=1 no result is current. If the result is current, print one line with `shown` or the
-    folder, and note the recipe's present hashes in the manifest.
+    A key that names an input counts as that input's hash, so a run may be moved.
+
+    Args:
+        old, new: `config` and `inputs` of each. An `old` without them is no result. Only the keys
+            of `new` are compared.
+        defaults: of keys that the version that made `old` did not have; others do not count.
+        left_out: keys that do not count.
     """
-    done = read(folder)
-    if done is None or is_forced():
+    if "config" not in old:
+        return "no config"
+    new = as_written(new)
+    known = as_written(defaults or {}) | old["config"]
+    for key in sorted(new["config"].keys() & known.keys() - {*left_out}):
+        one, other = known[key], new["config"][key]
+        if not is_same(key, by_hash(one, old["inputs"]), by_hash(other, new["inputs"])):
+            return f"{key}: {one} has changed" if one == other else f"{key}: {one}, not {other}"
+    if sorted(old["inputs"].values()) != sorted(new["inputs"].values()):
+        changed, _ = min(old["inputs"].items() ^ new["inputs"].items())
+        return f"{changed} has changed"
+    return ""
+
+
+def by_hash(value: Any, inputs: Mapping[str, str]) -> Any:
+    """A key's value with the hash of an input in place of its path, in lists and mappings too."""
+    if isinstance(value, dict):
+        return {name: by_hash(one, inputs) for name, one in value.items()}
+    if isinstance(value, list):
+        return [by_hash(one, inputs) for one in value]
+    if not isinstance(value, str):
+        return value
+    name, equals, path = value.rpartition("=")  # as in `checkpoints`
+    digest = inputs.get(path, "hub")
+    return value if digest == "hub" else f"{name}{equals}{digest}"
+
+
+def as_written(value: Any) -> Any:
+    """A value as a JSON file gives it back: tuples are lists, URLs have no password."""
+    return json.loads(redact(json.dumps(value, default=str)))
+
+
+def inputs_now(inputs: Mapping[str, str]) -> dict[str, str]:
+    """The hashes of inputs as they are now; what is gone cannot be read again and is as it was."""
+    return {path: sha256(path) if Path(path).exists() else inputs[path] for path in inputs}
+
+
+def is_current(
+    folder: str | Path, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> bool:
+    """Whether a folder holds the complete result of these values and of today's inputs.
+
+    With FORCE=1 none is current. If one is, say so and note what is written now.
+
+    Args:
+        defaults: as in `difference`.
+    """
+    made = read(folder)
+    if made is None or is_forced():
         return False
-    config = json.loads(redact(json.dumps(config, default=str)))
-    old, inputs = done["config"], done["inputs"]
-    old = json.loads(json.dumps(defaults or {}, default=str)) | old
-    is_equal = all(is_same(key, old[key], config[key]) for key in old.keys() & config.keys())
-    if not is_equal or hash_inputs([*inputs]) != inputs or is_damaged(folder):
+    now = {"config": config, "inputs": inputs_now(made["inputs"])}
+    if difference(made, now, defaults) or is_damaged(folder):
         return False
-    note_current(folder, done, shown)
+    note_current(folder)
     return True
 
 
@@ -200,38 +292,40 @@ def is_forced() -> bool:
     return os.environ.get("FORCE", "0") not in ("", "0")
 
 
-def note_current(folder: str | Path, done: dict[str, Any], shown: str | Path) -> None:
-    """Say that a result is up to date, and note the recipe's present hashes in its manifest."""
+def note_current(folder: str | Path) -> None:
+    """Say that a result is up to date, and note in its manifest what is written now."""
     Path(folder, NAME + PARTIAL).unlink(missing_ok=True)  # a kill may have left it
-    request = hash_request(sys.argv[1:])
-    if request and done.get("request") != request:
-        write_json(Path(folder, NAME), done | {"request": request})
-    what = f"{done['stage']}: up to date in {shown or folder}"
-    sys.stdout.write(f"{what} (same configuration and inputs); FORCE=1 runs it again\n")
+    made = read(folder) or {}
+    if _request and made.get("request") != _request:
+        write_json(Path(folder, NAME), made | {"request": _request})
+    say(
+        f"{made['stage']}: up to date in {folder} (same configuration and inputs); FORCE=1 runs it "
+        "again"
+    )
 
 
-def hash_request(words: Sequence[str]) -> dict[str, str]:
-    """Hashes of the contents of the recipe's files that a command line names, by their flag.
+_request: dict[str, Any] = {}  # of this process
 
-    For `--recipe` all YAML files of the folder count. Comments and the order of keys do not.
+
+def note_request(given: Mapping[str, Any], typed: Iterable[str]) -> None:
+    """Remember what this process was asked for, as it was written, for its manifest.
+
+    The first call counts: the audit reads the keys of other stages, too.
     """
-    found = {}
-    for flag, word in itertools.pairwise(words):
-        name, path = flag.removeprefix("--"), Path(word)
-        if flag in ("--config", "--overlay") and path.is_file():
-            found[name] = hash_yaml(path)
-        elif flag == "--recipe" and path.is_dir():
-            found |= {file.name: hash_yaml(file) for file in sorted(path.glob("*.yaml"))}
-    return found
+    if not _request:
+        _request.update(as_request(given, typed))
 
 
-def hash_yaml(path: Path) -> str:
-    """SHA-256 of what a YAML file says; of its bytes where it is refused."""
-    content = path.read_bytes()
-    with contextlib.suppress(UserError):  # the stage names the line
-        said = strict_yaml.read(path, "run")
-        content = json.dumps(said, sort_keys=True, default=str).encode()
-    return hashlib.sha256(content).hexdigest()
+def as_request(given: Mapping[str, Any], typed: Iterable[str]) -> dict[str, Any]:
+    """What a command asks for: `written`, the keys of its files, and the names of those `typed`.
+
+    Args:
+        given: the keys that files or the command line have; typed: those of the command line.
+    """
+    written = {key: given[key] for key in given if key not in {*typed, *NOT_COMPARED}}
+    run = f"{Path(given.get('output_dir', 'none')).parent}/"  # which may be moved
+    text = redact(json.dumps({"written": written, "typed": sorted(typed)}, default=str))
+    return json.loads(text.replace(run, "{run}/"))
 
 
 def hash_code(*places: Path) -> str:
@@ -349,7 +443,7 @@ def write(
         "stage": stage,
         "config": config,
         "git_commit": git_commit(),
-        "request": hash_request(sys.argv[1:]),
+        "request": dict(_request),
         "inputs": inputs,
     }
     origins = find_origins(inputs)

@@ -24,7 +24,7 @@ from typing import Any
 
 from pydantic import StrictInt, StrictStr
 
-from pipeline import consent, strict_yaml
+from pipeline import consent, manifest, strict_yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.folders import check_output
@@ -332,8 +332,12 @@ def read_settings(
     if run_dir is None:
         run_dir = f"runs/{Path(path).absolute().parent.name}" if path else "runs"
     config = (defaults or {}) | (read_yaml(path, run_dir) if path else {})
+    by_model: set[str] = set()  # keys that --model has changed
     if model:
         changes = started_from(model, config, run_dir)
+        by_model = {
+            key for key in MODEL_KEYS & known.keys() if changes[key] not in ([], config.get(key))
+        }
         config |= {key: changes[key] for key in MODEL_KEYS & known.keys()}
     env = config.pop("env", None) or {}
     try:
@@ -353,7 +357,9 @@ def read_settings(
         changes = typed(_scaled(read_yaml(overlay, run_dir), file, known), known, overlay)
         _check_consent(changes, given, overlay)
         overrides = changes | overrides
-    settings = Settings(file, overrides, known, path or COMMAND_LINE, env, shell, overlay or "")
+    typed_keys = {*shell, *by_model}
+    place = path or COMMAND_LINE
+    settings = Settings(file, overrides, known, place, env, typed_keys, overlay or "")
     for name, key in known.items():
         if not key.owner and key.default is UNSET and name not in settings:
             raise UserError(f"{settings.path}: missing key {name!r}; set it")
@@ -458,6 +464,7 @@ def parse(
         sys.stdout.write(help_text(doc, own, hf, defaults or {}))
         sys.exit(0)
     settings = with_models(read_settings(own, hf, argv, defaults), smollm2.resolve)
+    manifest.note_request(settings, settings.typed)
     if check:
         settings = run_check(settings, check)
     if owns:

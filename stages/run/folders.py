@@ -24,7 +24,6 @@ from pipeline import json_files, manifest
 from pipeline.errors import UserError
 from pipeline.folders import next_of, without_next
 from pipeline.models.checkpoints import reads
-from pipeline.paths import is_same
 from stages.run import removal
 from stages.run.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
 
@@ -46,15 +45,6 @@ RUN_SHAPE: json_files.Shape = {
 }
 SEAL_SHAPE = {"run": {str: object}, "files": {str: str}}
 STATE_SHAPE = {"global_step": int, "log_history?": [{"step": int}]}
-# They change the memory of a run, not what it computes: an unfinished one resumes with others.
-MEMORY_KEYS = (
-    "gradient_checkpointing",
-    "update_tokens",
-    "dataloader_num_workers",
-    "vllm_gpu_memory_utilization",
-    "vllm_enable_sleep_mode",
-    "vllm_max_model_length",
-)
 # Of a superseded run's checkpoints, as torch, FSDP and DeepSpeed name them.
 OPTIMIZER_FILES = (
     *("optimizer*", "scheduler.pt", "scaler.pt", "rng_state*"),
@@ -88,9 +78,10 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
     for old in (folder, following, *superseded(folder)):
         if difference(read_run(old), run):
             continue
-        is_finished = (old / manifest.NAME).exists()
-        if is_finished and manifest.is_current(old, run["config"], folder):
+        is_finished = (old / manifest.NAME).exists() and not manifest.is_damaged(old)
+        if is_finished and not manifest.is_forced():
             put_in_place(old, folder)
+            manifest.note_current(folder)
             return Start(str(folder), None)
         is_superseded = old not in (folder, following)
         checkpoint = resumable(old, run, may_skip=is_superseded or manifest.is_forced())
@@ -341,40 +332,30 @@ def read_run(folder: Path) -> dict[str, Any]:
         return sealed(newest).get("run", {}) if newest else {}
 
 
-def rows_of(config: Mapping[str, Any], num_processes: int) -> dict[str, int]:
+def rows_of(run: Mapping[str, Any]) -> dict[str, int]:
     """Rows that one optimizer step, and in GRPO one generation batch, take from all processes."""
-    per_device = config["per_device_train_batch_size"] * num_processes
-    rows = {"step": per_device * config["gradient_accumulation_steps"]}
+    config = run["config"]
+    per_device = config.get("per_device_train_batch_size", 1) * run["num_processes"]
+    rows = {"step": per_device * config.get("gradient_accumulation_steps", 1)}
     if steps := config.get("steps_per_generation"):
         rows["generation batch"] = per_device * steps
     return rows
 
 
 def difference(
-    old: Mapping[str, Any], new: Mapping[str, Any], may_differ: Iterable[str] = MEMORY_KEYS
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+    left_out: Iterable[str] = manifest.NOT_COMPARED,
 ) -> str:
-    """The first key in which two runs differ; empty where all are equal.
+    """`manifest.difference` of two runs; other processes may share the same rows out differently.
 
-    A run's place, the checkpoint it resumed from and keys of `may_differ` do not count. With
-    another number of processes the batch's keys may differ. An `old` without a configuration is
-    not a run.
+    An `old` without a configuration is not a run.
     """
-    left_out = {"output_dir", "resume_from_checkpoint", *may_differ}
-    if old.get("num_processes") != new["num_processes"]:
-        left_out |= {*BATCH_KEYS}
-    for part in ("config", "inputs"):
-        one, other = old.get(part), new[part]
-        if one is None:
-            return f"no {part}"
-        if part == "inputs":  # by path, which may be written in another way
-            written = {os.path.realpath(path): path for path in one}
-            other = {written.get(os.path.realpath(path), path): other[path] for path in other}
-        # A later version of a library may have more keys.
-        keys = one.keys() & other.keys() if part == "config" else one.keys() | other.keys()
-        for key in sorted(keys - left_out):
-            if not is_same(key, one.get(key), other.get(key)):
-                return f"{key}: {one.get(key)}, not {other.get(key)}"
-    return ""
+    is_shared_out = "config" in old and old["num_processes"] != new["num_processes"]
+    if is_shared_out and rows_of(old) == rows_of(new):
+        left_out = {*left_out, *BATCH_KEYS}
+    return manifest.difference(old, new, defaults, left_out)
 
 
 def missing_state(checkpoint: Path) -> str:
@@ -457,8 +438,8 @@ def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
         raise UserError(
             f"{made} {engine}, which needs as many to load it; this launch has {number}; {remedy}"
         )
-    rows = rows_of(run["config"], number)
-    for unit, count in rows_of(old["config"], old["num_processes"]).items():
+    rows = rows_of(run)
+    for unit, count in rows_of(old).items():
         if rows.get(unit) != count:
             raise UserError(
                 f"{made} {count} rows a {unit}, this launch has {number} and {rows.get(unit)}; "

@@ -45,26 +45,6 @@ from stages.run.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.run.launch import FSDP, asked_engine, check_started
 from stages.run.out_of_memory import out_of_memory
 
-# Changing these keys does not start a new run.
-NOT_COMPARED = (
-    "hub_token",
-    "logging_dir",
-    "run_name",
-    "project",
-    "report_to",
-    "trackio_space_id",
-    "trackio_bucket_id",
-    "trackio_static_space_id",
-    "num_completions_to_print",
-    "disable_tqdm",
-    "batch_for_gpus",  # what it makes of the batch is compared
-    "vllm_server_base_url",
-    "vllm_server_host",
-    "vllm_server_port",
-    "vllm_server_timeout",
-    "vllm_group_port",
-    "vllm_call_timeout",
-)
 VISIBLE_SECONDS = 60  # NFS may remember for a minute that a file was not there
 
 
@@ -141,7 +121,10 @@ def check_hosts(start: folders.Start, main: dict[str, Any], mine: dict[str, Any]
 
     Every process raises alike.
     """
-    fault, deadline = folders.difference(main, mine, ()), time.monotonic() + VISIBLE_SECONDS
+    fault, deadline = (
+        folders.difference(main, mine, left_out=()),
+        time.monotonic() + VISIBLE_SECONDS,
+    )
     while start.work and not fault:
         if folders.read_run(Path(start.work)).get("started") == start.started:
             break
@@ -191,7 +174,7 @@ def effective_config(*parts: Any) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for part in parts:
         merged |= part.to_dict() if hasattr(part, "to_dict") else vars(part)
-    return {k: v for k, v in merged.items() if k not in NOT_COMPARED}
+    return {k: v for k, v in merged.items() if k not in manifest.NOT_RECORDED}
 
 
 def load_tokenizer(model: Any, config: Any, template: str | None = None, **kwargs: Any) -> Any:

@@ -1,61 +1,143 @@
 """What counts as up to date for a stage that others need."""
 
 import json
-import os
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
+from eval.audit.__main__ import AuditArguments
 from pipeline import commands, freshness, manifest
 from pipeline.errors import UserError
 from pipeline.freshness import check_finished, looks_current
 from pipeline.request import read
+from pipeline.stages import ROOT, STAGES
+from stages.tiny_model import ModelArguments
 from tests.unit.builder.helpers import run as build
+
+RECIPE = "output_dir: '{run}/base'\ntrain_file: rows.jsonl\nhidden_size: 64\n"
+
+
+class Result:
+    """A base model's result of a recipe, and whether it looks current for a command line."""
+
+    def __init__(self, folder):
+        self.folder, self.yaml = folder, folder / "own/model.yaml"
+        self.yaml.parent.mkdir()
+        self.yaml.write_text(RECIPE)
+        (folder / "own/data.yaml").write_text("")
+        (folder / "rows.jsonl").write_text("1")
+
+    def command(self, *given):
+        words = ["grpo", "RECIPE=own", f"RUN={self.folder}/run", *given]
+        request = read(words, {})
+        return request, "base", commands.stage_words(request, "base")
+
+    def make(self, *given):
+        settings = freshness.settings_of(*self.command(*given)[1:])
+        manifest._request.clear()  # as in another process
+        manifest.note_request(settings, settings.typed)
+        inputs = manifest.hash_inputs(["rows.jsonl"])
+        folder = manifest.start(self.folder / "run/base") and self.folder / "run/base"
+        manifest.write(folder, "base", vars(ModelArguments(**settings)), inputs, {}, 0.0)
+
+    def looks_current(self, *given):
+        return looks_current(*self.command(*given))
 
 
 @pytest.fixture
-def check(tmp_path, monkeypatch):
-    """Whether a stage's result with this configuration is that of these variables."""
-    monkeypatch.setattr(freshness, "matches_command", lambda *_: True)
+def result(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    def check(stage, config, *given):
-        folder = tmp_path / "run" / stage
-        folder.mkdir(parents=True, exist_ok=True)
-        made = {"stage": stage, "config": config, "inputs": {}}
-        (folder / manifest.NAME).write_text(json.dumps(made))
-        request = read(["grpo", f"RUN={folder.parent}", *given], {})
-        words = commands.stage_words(request, stage)
-        return looks_current(request, stage, words)
-
-    return check
+    monkeypatch.setattr(manifest, "_request", {})
+    return Result(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("stage", "config", "given", "expected"),
+    ("then", "text", "now", "expected"),
     [
-        ("base", {"seed": 1}, [], True),
-        ("base", {"seed": 1}, ["SEED=1"], True),
-        ("base", {"seed": 1}, ["SEED=2"], False),
-        ("data", {"data_root": "a"}, [], True),  # what was given before does not count
-        ("data", {"data_root": "a"}, ["DATA_ROOT=a"], True),
-        ("data", {"data_root": "a"}, ["DATA_ROOT=./a/"], True),
-        ("data", {"data_root": "a"}, ["DATA_ROOT=b"], False),
-        ("data", {"data_root": None}, ["DATA_ROOT=b"], False),
-        ("audit", {"model": "a", "keys": []}, ["MODEL=a"], True),
-        ("audit", {"model": None, "keys": []}, ["MODEL=b"], False),
-        ("audit", {"tokenizer": "a", "keys": []}, ["TOKENIZER=b"], False),
-        ("audit", {"keys": []}, [], True),
-        ("audit", {"keys": []}, ["grpo.curriculum=off"], False),
-        ("audit", {"keys": ["grpo.curriculum=off"]}, ["grpo.curriculum=off"], True),
-        ("audit", {"keys": ["grpo.curriculum=off"]}, [], False),  # another recipe was audited
+        ([], RECIPE, [], True),
+        ([], "# why\n" + "\n".join(reversed(RECIPE.splitlines())), [], True),
+        ([], RECIPE.replace("64", "128"), [], False),
+        ([], RECIPE.replace("64", "128"), ["base.hidden_size=64"], True),
+        ([], RECIPE + "num_layers: 2\n", [], False),  # perhaps the default: the stage looks
+        ([], RECIPE + "seed: [\n", [], False),  # the stage names the line
+        ([], RECIPE, ["SEED=0"], True),
+        ([], RECIPE, ["SEED=1"], False),
+        (["SEED=1"], RECIPE, ["SEED=1"], True),
+        (["SEED=1"], RECIPE, ["SEED=2"], False),
+        (["SEED=1"], RECIPE, [], True),  # what was typed earlier does not count
+        (["SEED=1"], RECIPE + "seed: 3\n", [], True),
+        ([], RECIPE, ["base.hidden_size=64"], True),
+        ([], RECIPE, ["base.hidden_size=65"], False),
+        ([], RECIPE, ["base.hidden_size=null"], False),
+    ],
+)  # fmt: skip
+def test_a_result_looks_current_by_what_is_written(result, then, text, now, expected):
+    result.make(*then)
+    assert result.looks_current(*then)
+    result.yaml.write_text(text)
+    assert result.looks_current(*now) is expected
+
+
+def test_so_do_inputs_and_the_stage(result):
+    assert not result.looks_current()
+    result.make()
+    rows = result.folder / "rows.jsonl"
+    rows.write_text("2")
+    assert not result.looks_current()
+    rows.unlink()  # it cannot be read again
+    assert result.looks_current()
+    file = result.folder / "run/base" / manifest.NAME
+    made = json.loads(file.read_text())
+    for changes in ({"stage": "sft"}, {"request": {"config": "a hash of an earlier version"}}):
+        file.write_text(json.dumps(made | changes))
+        assert not result.looks_current()
+
+
+def test_what_the_stage_found_to_be_the_same_is_then_known(result):
+    result.make()
+    result.yaml.write_text(RECIPE + "num_layers: 3\n")  # the default
+    assert not result.looks_current()
+    settings = freshness.settings_of(*result.command()[1:])
+    manifest._request.clear()
+    manifest.note_request(settings, settings.typed)
+    assert manifest.is_current(result.folder / "run/base", vars(ModelArguments(**settings)))
+    assert result.looks_current()
+
+
+def audited(folder, *given, **config):
+    """Whether an audit with this configuration is that of a command line."""
+    place = folder / "run/audit"
+    place.mkdir(parents=True, exist_ok=True)
+    code = manifest.hash_code(*(ROOT / part for part in STAGES["audit"].code))
+    config = asdict(AuditArguments("configs/tiny-cpu", str(place.parent), **config))
+    made = {"stage": "audit", "config": config, "inputs": {}, "code": code}
+    made["request"] = {"written": {}, "typed": []}
+    (place / manifest.NAME).write_text(json.dumps(made))
+    request = read(["grpo", f"RUN={place.parent}", *given], {})
+    return looks_current(request, "audit", commands.stage_words(request, "audit"))
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "expected"),
+    [
+        ({"model": "a"}, ["MODEL=a"], True),
+        ({"model": "a"}, ["MODEL=./a/"], True),
+        ({"model": None}, ["MODEL=b"], False),
+        ({"model": None, "tokenizer": "a"}, ["TOKENIZER=b"], False),
+        ({"model": None, "keys": []}, [], True),
+        ({"model": None, "keys": []}, ["grpo.curriculum=off"], False),
+        ({"keys": ["grpo.curriculum=off"]}, ["grpo.curriculum=off"], True),
+        ({"keys": ["grpo.curriculum=off"]}, [], False),  # another recipe was audited
     ],
 )
-def test_a_variable_that_is_given_now_counts(check, tmp_path, stage, config, given, expected):
-    for name in "ab":
+def test_an_audit_is_of_all_that_was_typed(tmp_path, monkeypatch, config, given, expected):
+    for name in ("a", "b", "configs"):
         (tmp_path / name).mkdir()
-    assert check(stage, config, *given) is expected
+    (tmp_path / "configs/tiny-cpu").symlink_to(ROOT / "configs/tiny-cpu")
+    monkeypatch.chdir(tmp_path)
+    assert audited(tmp_path, *given, **config) is expected
 
 
 def test_the_start_model_is_of_grpo_with_the_flags_of_its_server():
@@ -108,20 +190,15 @@ def test_a_benchmark_that_is_put_there_later_counts(tmp_path, capsys):
     assert not build_it()[1]
 
 
-def test_so_does_a_file_that_a_folder_gets_later(check, tmp_path):
+def test_so_does_a_file_that_a_folder_gets_later(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "parts").mkdir()
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / "parts" / name).write_text("{}\n")
     source = {"name": "generic", "file": "parts", "prompt_key": "q", "answer_key": "a"}
     config = {"data_root": None, "grpo": [source]}
-    folder = tmp_path / "run/data"
-    assert not check("data", config)
-    request = read(["grpo", f"RUN={folder.parent}"], {})
-    words = commands.stage_words(request, "data")
-    known = {os.path.join("parts", name): "hash" for name in ("a.jsonl", "b.jsonl")}
-    for inputs, expected in ((known, True), (dict([*known.items()][:1]), False)):
-        made = {"stage": "data", "config": config, "inputs": inputs}
-        (folder / manifest.NAME).write_text(json.dumps(made))
-        assert looks_current(request, "data", words) is expected
+    known = {f"parts/{name}": "hash" for name in ("a.jsonl", "b.jsonl")}
+    assert not freshness.finds_more("data", config, known)
+    assert freshness.finds_more("data", config, {"parts/a.jsonl": "hash"})
     (tmp_path / "parts").rename(tmp_path / "gone")  # and what no longer exists does not count
-    assert looks_current(request, "data", words)
+    assert not freshness.finds_more("data", config, {})

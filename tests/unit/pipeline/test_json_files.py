@@ -14,8 +14,10 @@ from data_prep.sources.base import get_golds, is_sentinel
 from eval.report.__main__ import read_curves
 from eval.report.numbers import read_result
 from pipeline import errors, freshness, json_files, manifest, rows, venv
+from pipeline.commands import stage_words
 from pipeline.errors import UserError
 from pipeline.models import card, checkpoints
+from pipeline.request import read
 from stages import sweep
 from stages.doctor import progress
 from stages.preflight.inputs import load_shape
@@ -72,6 +74,12 @@ def test_what_has_the_shape_is_read_whoever_wrote_it(tmp_path):
         json_files.read(tmp_path / "none", object, REMEDY)
 
 
+def command(run, stage):
+    """What `looks_current` is asked of a stage."""
+    request = read(["grpo", "--run", str(run)], {})
+    return request, stage, stage_words(request, stage, False)
+
+
 # Every reader with a file that it reads, whole at first: {name: (file, what reads it)}.
 READERS = {
     "manifest": ("run/grpo/manifest.json", lambda run: manifest.is_current(run / "run/grpo", {})),
@@ -81,7 +89,7 @@ READERS = {
     ),
     "command": (
         "run/sft/manifest.json",
-        lambda run: freshness.matches_command(run / "run/sft", ["--config", "none"]),
+        lambda run: freshness.looks_current(*command(run / "run", "sft")),
     ),
     "start model": (
         "run/sft/manifest.json",

@@ -1,13 +1,13 @@
 """Manifests: last, whole, and true to what was read."""
 
 import json
+import os
 from contextlib import nullcontext
 
 import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from pipeline.freshness import known_sha256, matches_command
 
 
 def write(folder, **extra):
@@ -86,91 +86,74 @@ def test_what_a_stage_wrote_is_what_the_next_one_reads(tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "is_current"),
-    [("", True), ("config", False), ("input", False), ("result", False), ("FORCE", False)],
-)
+    [
+        ("nothing", True), ("key", False), ("key of the place", True), ("memory key", True),
+        ("input", False), ("input renamed", True), ("input gone", True), ("result", False),
+        ("FORCE", False),
+    ],
+)  # fmt: skip
 def test_a_result_is_current_by_contents(tmp_path, monkeypatch, change, is_current):
     source, folder = tmp_path / "in.jsonl", tmp_path / "out"
+    config = {"seed": 0, "file": str(source), "output_dir": str(folder), "update_tokens": 1}
     manifest.start(folder)
     for path in (source, folder / "a"):
         path.write_text("1")
     inputs = manifest.hash_inputs([source])
-    manifest.write(folder, "toy", {"seed": 0}, inputs, {}, 0.0, ["a"])
+    manifest.write(folder, "toy", config, inputs, {}, 0.0, ["a"])
     if change in ("input", "result"):
         (source if change == "input" else folder / "a").write_text("2")
+    if change == "input renamed":  # or the run was moved
+        config["file"] = str(source.rename(tmp_path / "other.jsonl"))
+        moved = {"config": config, "inputs": manifest.hash_inputs([config["file"]])}
+        assert not manifest.difference(manifest.read(folder), moved)
+        return
+    if change == "input gone":
+        source.unlink()
     if change == "FORCE":
         monkeypatch.setenv("FORCE", "1")
-    assert manifest.is_current(folder, {"seed": int(change == "config")}) == is_current
+    key = {"key": "seed", "key of the place": "output_dir", "memory key": "update_tokens"}
+    if change in key:
+        config[key[change]] = 2
+    assert manifest.is_current(folder, config) == is_current
 
 
-def test_a_result_that_others_need_is_current_by_its_recipe_s_files_and_inputs(
-    tmp_path, monkeypatch
-):
-    """What the command line adds does not count; comments do not; inputs that are gone do not."""
-    recipe, overlay, source = (tmp_path / name for name in ("sft.yaml", "lora.yaml", "in.jsonl"))
-    recipe.write_text("seed: 0\ntrain_file: '{run}/x'\n")
-    overlay.write_text("use_peft: true\n")
-    source.write_text("1")
-    words = ["--config", str(recipe), "--run_dir", "r"]
-    monkeypatch.setattr("sys.argv", ["sft", *words, "--learning_rate", "1"])
-    folder = tmp_path / "sft"
-    manifest.start(folder)
-    manifest.write(folder, "sft", {"seed": 0}, manifest.hash_inputs([source]), {}, 0.0)
-    assert matches_command(folder, words)
-    recipe.write_text("# why\ntrain_file: '{run}/x'\nseed: 0\n")
-    assert matches_command(folder, words)
-    assert not matches_command(folder, [*words, "--overlay", str(overlay)])
-    source.write_text("2")
-    assert not matches_command(folder, words)
-    source.unlink()
-    assert matches_command(folder, words)
-    recipe.write_text("seed: 1\ntrain_file: '{run}/x'\n")
-    assert not matches_command(folder, words)
-    # What the stage itself finds to be the same is then known to be so.
-    made = manifest.read(folder)
-    manifest.write_json(folder / manifest.NAME, {**made, "request": {}})
-    source.write_text("1")
-    assert not matches_command(folder, words)
-    assert manifest.is_current(folder, {"seed": 0})
-    assert matches_command(folder, words)
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ({"a": 1}, {"a": 2}, "a: 1, not 2"),
+        ({"a": [0.9, 1]}, {"a": (0.9, 1)}, ""),
+        ({"file": "x"}, {"file": "x"}, "file: x has changed"),
+        ({"a": ["sft=x"]}, {"a": ["sft=y"]}, ""),  # two names of one input
+        ({"a": 1}, {"b": 1}, ""),  # another version's
+    ],
+)
+def test_a_difference_is_named(old, new, said):
+    inputs = {"x": "1", "y": "1"}
+    changed = {"x": "2", "y": "1"} if "file" in old else inputs
+    found = manifest.difference(
+        {"config": old, "inputs": inputs}, {"config": new, "inputs": changed}
+    )
+    assert found == said
 
 
-def test_a_result_of_an_earlier_version_is_held_against_what_the_recipe_says(tmp_path):
-    recipe, folder = tmp_path / "data.yaml", tmp_path / "data"
-    recipe.write_text("output_dir: '{run}/data'\nsft: [{name: gsm8k}]\n")
-    words = ["--config", str(recipe), "--run_dir", "r"]
-    config = {"output_dir": "r/data", "sft": [{"name": "gsm8k"}], "seed": 0}
-    manifest.start(folder)
-    manifest.write(folder, "data", config, {"gone.jsonl": "abc"}, {}, 0.0)
-    made = manifest.read(folder)
-    manifest.write_json(folder / manifest.NAME, {k: made[k] for k in made if k != "request"})
-    assert matches_command(folder, words)
-    recipe.write_text(f"{recipe.read_text()}seed: 1\n")
-    assert not matches_command(folder, words)
+def test_the_hash_of_a_large_file_is_remembered(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(manifest, "REMEMBERED", 1)
+    file, reads = tmp_path / "weights", []
+    read = manifest.read_sha256
+    monkeypatch.setattr(manifest, "read_sha256", lambda path: reads.append(path) or read(path))
 
+    def hash_again():
+        manifest._sha256.cache_clear()  # as another process
+        return manifest.sha256(file)
 
-def test_a_stage_s_result_is_known_by_its_manifest_without_reading_it(tmp_path):
-    folder = tmp_path / "sft"
-    manifest.start(folder)
-    names = ["model.safetensors", "config.json", "best/model.safetensors"]
-    for name in names:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(name)
-    manifest.write(folder, "sft", {}, {}, {}, 0.0, names)
-    for path in (folder, folder / "best", folder / "config.json"):
-        assert known_sha256(path) == manifest.sha256(path)
-    known = known_sha256(folder)
-    (folder / "model.safetensors").write_text("other")
-    assert known_sha256(folder) == known != manifest.sha256(folder)
-
-
-def test_a_change_of_code_makes_a_result_stale(tmp_path):
-    code, folder = tmp_path / "score.py", tmp_path / "eval"
-    code.write_text("1")
-    manifest.start(folder)
-    manifest.write(folder, "eval", {}, {}, {}, 0.0, code=f"{manifest.hash_code(code)} lm-eval 1")
-    assert matches_command(folder, [], [code])
-    code.write_text("2")
-    assert not matches_command(folder, [], [code])
+    file.write_text("1")
+    assert hash_again() == hash_again() and len(reads) == 2  # it may be written once more
+    os.utime(file, (1e9, 1e9))
+    assert hash_again() == hash_again() and len(reads) == 3
+    file.write_text("2")
+    os.utime(file, (1e9, 1e9 + 1))
+    assert hash_again() == read(file) and len(reads) == 4
 
 
 @pytest.mark.parametrize(("text", "is_refused"), [('{"stage": ', True), ("[]", False)])

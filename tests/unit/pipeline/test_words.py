@@ -128,18 +128,3 @@ def test_preflight_refuses_a_wrong_key_once():
     with pytest.raises(UserError, match="grpo has no key 'top_q'") as error:
         read_recipe(PreflightArguments(recipe=TOY, keys=["grpo.top_q=1"]))
     assert len(error.value.lines) == 1
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ([], True),
-        (["sft.learning_rate=0.00001"], True),
-        (["sft.learning_rate=1e-5", "grpo.beta=1"], True),
-        (["sft.learning_rate=1e-6"], False),
-        (["sft.max_length=9"], False),
-        (["sft.learning_rate=null"], False),
-    ],
-)
-def test_a_finished_stage_agrees_with_its_keys_or_not(typed, expected):
-    assert keys.agree(keys.assign(typed), "sft", {"learning_rate": 1e-5}) is expected
