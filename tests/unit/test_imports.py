@@ -32,7 +32,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "data_prep": [("schema",), ("sources", "sampling"), ("decontamination",), ("builder",)],
     "stages": [
         ("run.restarts", "run.removal"),
-        ("run.launch", "run.folders", "resuming", "blame", "trainer.guards", "trainer.logprobs"),
+        ("run.launch", "run.folders", "blame", "trainer.guards", "trainer.logprobs"),
         ("arguments", "precision", "own_logs", "own_reward", "run.out_of_memory"),
         ("trainer.curriculum", "trainer.rollouts", "trainer.evaluation"),
         ("run.callbacks", "run.saving"),
