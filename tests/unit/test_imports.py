@@ -16,7 +16,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("console", "memory", "values", "renamed", "stages", "venv"),
         ("errors", "names"),
         ("key_types",),
-        ("strict_yaml", "json_files", "paths", "consent", "folders", "own_imports"),
+        ("strict_yaml", "json_files", "paths", "consent", "folders"),
         ("lock", "manifest"),
         ("models.hub",),
         ("models.smollm2",),
@@ -33,7 +33,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
     "stages": [
         ("run.restarts", "run.removal"),
         ("run.launch", "run.folders", "blame", "trainer.guards", "trainer.logprobs"),
-        ("arguments", "precision", "own_logs", "own_reward", "run.out_of_memory"),
+        ("arguments", "precision", "own_reward", "run.out_of_memory"),
         ("trainer.curriculum", "trainer.rollouts", "trainer.evaluation"),
         ("run.callbacks", "run.saving"),
         ("rules", "adapters", "trial", "sft_rows"),
