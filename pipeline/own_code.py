@@ -18,8 +18,10 @@ from pydantic import AfterValidator
 
 from pipeline import consent
 from pipeline.errors import UserError
-from pipeline.own_imports import find_imports
 from pipeline.settings import Settings
+from pipeline.stages import ROOT
+
+PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")  # this project's own
 
 
 def is_own(name: str) -> bool:
@@ -128,13 +130,17 @@ def place_of(error: BaseException, code: Any) -> tuple[str, bool]:
 def own_files(names: Iterable[str]) -> list[Path]:
     """The files of all own code among `names`, for the manifest's hashes.
 
-    These are the modules that the names are in, and those below the working folder that they
-    import. Below the working folder as a relative path, so that a moved clone keeps its results.
+    These are the modules that the names are in, and below the working folder the Python files
+    beside them, which they may import. Below the working folder as a relative path, so that a moved
+    clone keeps its results.
     """
     files: list[Path] = []
+    here = Path.cwd()
     for module in sorted({split_name(name)[0] for name in names if is_own(name)}):
         file = Path(str(importlib.import_module(module).__file__))
-        files += [file, *find_imports(module, file)]
-    here = Path.cwd()
+        files.append(file)
+        is_users = file.is_relative_to(here) and "site-packages" not in file.parts
+        if is_users and not any(file.is_relative_to(ROOT / one) for one in PACKAGES):
+            files += sorted(file.parent.glob("*.py"))
     relative = [file.relative_to(here) if file.is_relative_to(here) else file for file in files]
     return [*dict.fromkeys(relative)]

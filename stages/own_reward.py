@@ -11,10 +11,11 @@ import functools
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from trl.trainer.utils import get_callable_name, is_async_callable
 
@@ -22,11 +23,12 @@ from pipeline.console import notice
 from pipeline.own_code import is_own, load_own, split_name
 from stages.arguments import REWARD_FUNCS
 from stages.blame import BadResultError, blamed
-from stages.own_logs import COLUMNS, ExtraColumns, check_metric, is_no_list
 from stages.run.folders import last_checkpoint
 
 LARGEST = 1e18  # TRL squares rewards in float32
 SLOW_SECONDS = 60.0  # after which a call is told of
+# Columns of TRL's table of completions beside the rewards.
+COLUMNS = {"step", "prompt", "completion", "advantage", "image", "verdict"}
 
 
 def logged_names(reward_funcs: Sequence[str]) -> list[str]:
@@ -47,41 +49,39 @@ def logged_names(reward_funcs: Sequence[str]) -> list[str]:
     return found
 
 
-def own_reward(name: str, logged_as: str, config: Any, columns: ExtraColumns) -> Callable[..., Any]:
+def own_reward(name: str, logged_as: str, config: Any) -> Callable[..., Any]:
     """Load `module:function` and return it with its result checked; an async one stays async.
 
     Args:
         logged_as: its name in TRL's logs.
         config: TRL's `GRPOConfig`, whose `output_dir` has the checkpoint that an error names.
-        columns: those that the own rewards of the run log.
     """
     function = load_own(name, "reward_funcs")
 
-    def where(batch: dict[str, Any]) -> str:
-        state = batch.get("trainer_state")  # the audit has none
-        if state is None:
-            return ""
-        return at_step(state.global_step, config.output_dir, "held_out" in batch)
+    @contextlib.contextmanager
+    def watched(batch: dict[str, Any]) -> Iterator[None]:
+        """Blame the function for what is raised inside, and say if it takes long."""
 
-    def reward(**batch: Any) -> list[float | None]:
-        end = functools.partial(where, batch)
+        def where() -> str:
+            state = batch.get("trainer_state")  # the audit has none
+            if state is None:
+                return ""
+            return at_step(state.global_step, config.output_dir, "held_out" in batch)
+
         with (
-            blamed("reward_funcs", name, function, end),
-            told_if_slow(name, end),
+            blamed("reward_funcs", name, function, where),
+            told_if_slow(name, where),
             torch.set_grad_enabled(torch.is_grad_enabled()),  # it may switch gradients off
         ):
-            found = function(**copied(batch, columns))
-            return numbers_of(found, len(batch["completions"]))
+            yield
+
+    def reward(**batch: Any) -> list[float | None]:
+        with watched(batch):
+            return numbers_of(function(**copied(batch)), len(batch["completions"]))
 
     async def async_reward(**batch: Any) -> list[float | None]:
-        end = functools.partial(where, batch)
-        with (
-            blamed("reward_funcs", name, function, end),
-            told_if_slow(name, end),
-            torch.set_grad_enabled(torch.is_grad_enabled()),
-        ):
-            found = await function(**copied(batch, columns))
-            return numbers_of(found, len(batch["completions"]))
+        with watched(batch):
+            return numbers_of(await function(**copied(batch)), len(batch["completions"]))
 
     chosen = async_reward if is_async_callable(function) else reward
     chosen.__name__ = logged_as
@@ -104,10 +104,10 @@ def told_if_slow(name: str, where: Callable[[], str]) -> Iterator[None]:
         timer.cancel()
 
 
-def copied(batch: dict[str, Any], columns: ExtraColumns) -> dict[str, Any]:
+def copied(batch: dict[str, Any]) -> dict[str, Any]:
     """The batch with copies of its lists: the next reward, the loss and the logs use them too.
 
-    What it logs is checked.
+    TRL's `log_metric` and `log_extra` take anything and fail when they log; these fail at once.
     """
     shared = ("completion_ids", "environments")
     state, log_metric = batch.get("trainer_state"), batch.get("log_metric")
@@ -121,10 +121,23 @@ def copied(batch: dict[str, Any], columns: ExtraColumns) -> dict[str, Any]:
     if state is not None:
         own["trainer_state"] = copy.copy(state)
     if log_metric is not None:
-        own["log_metric"] = functools.partial(check_metric, log_metric)
+        own["log_metric"] = lambda name, value: log_metric(str(name), float(value))
     if log_extra is not None:
-        own["log_extra"] = functools.partial(columns.log, log_extra, batch["completions"])
+        own["log_extra"] = functools.partial(log_column, log_extra, len(batch["completions"]))
     return own
+
+
+def log_column(
+    log_extra: Callable[[str, list], None], count: int, column: str, values: Iterable[Any]
+) -> None:
+    """TRL's `log_extra` for a column of `count` values that is none of the table's own."""
+    if isinstance(values, torch.Tensor | np.ndarray):
+        values = values.tolist()
+    cells = list(itertools.islice(values, count + 1))  # a generator may have no end
+    if len(cells) != count or column in COLUMNS:
+        fault = f"called log_extra({column!r:.60}, ...)"
+        raise BadResultError(f"{fault}; give {count} values, and a name that is no column yet")
+    log_extra(str(column), cells)
 
 
 def numbers_of(found: Any, count: int) -> list[float | None]:
@@ -133,7 +146,8 @@ def numbers_of(found: Any, count: int) -> list[float | None]:
     Raises:
         BadResultError: it has returned something else.
     """
-    if is_no_list(found):
+    is_unordered = isinstance(found, str | bytes | Mapping | Set)
+    if is_unordered or not isinstance(found, Iterable):
         raise BadResultError(f"returned {type(found).__name__}, not a list of numbers")
     values = list(itertools.islice(found, count + 1))  # a generator may have no end
     if len(values) != count:

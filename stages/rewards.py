@@ -20,7 +20,6 @@ from grading.extract import is_well_formed
 from grading.grade import VERDICTS, Golds, grade_rollouts
 from pipeline.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from stages.arguments import REWARD_FUNCS
-from stages.own_logs import ExtraColumns
 from stages.own_reward import logged_names, own_reward
 
 if TYPE_CHECKING:
@@ -299,10 +298,7 @@ def build_rewards(
         "coin": Coin(config.seed, config.process_index),
     }
     names = logged_names(args.reward_funcs)
-    columns = ExtraColumns(names)
     return [
-        bind(REWARDS[name], bound)
-        if name in REWARDS
-        else own_reward(name, logged_as, config, columns)
+        bind(REWARDS[name], bound) if name in REWARDS else own_reward(name, logged_as, config)
         for name, logged_as in zip(args.reward_funcs, names, strict=True)
     ]

@@ -2,17 +2,17 @@
 
     make sweep RECIPE=perplexity-gsm8k SWEEP="learning_rate=8e-8,1e-7,3e-7,5e-7 beta=0.1,0.01,0.001"
     make sweep SWEEP="sft.learning_rate=1e-3,4e-3 seed=0,1,2"
+    make sweep RECIPE=perplexity SWEEP="recipe=perplexity,perplexity-sft-math"
     make control SEEDS="0 1 2"
 
 Each combination is the recipe's `grpo.yaml` with these keys on the command line. It is a process of
 its own in `<run>/sweep/<combination>/grpo`: one after the other, or `PARALLEL=8` at a time, each on
-a GPU of its own. `sft.` before a key means that of
-`sft.yaml`: each of its values gets an SFT run and GRPO from it. Pass rates stay those of the
-recipe's SFT. `sft.data=own,math` trains SFT on other data (`stages.sweep_data`), `data=` GRPO. The
-table has means over the values of `seed`. The same command resumes: finished runs are up to date, a
-killed one resumes from its last checkpoint. `<run>/sweep` gets `table.md`, `table.json` and
-`seeds.json` for programs, and a picture of the curves. Published scores of the same sweep stand
-beside ours.
+a GPU of its own. `sft.` before a key means that of `sft.yaml`: each of its values gets an SFT run
+and GRPO from it. Pass rates stay those of the recipe's SFT. `recipe` varies the whole recipe: each
+other one makes its data, SFT model and pass rates in `<run>/sweep/recipe=<name>`. The table has
+means over the values of `seed`. The same command resumes: finished runs are up to date, a killed
+one resumes from its last checkpoint. `<run>/sweep` gets `table.md`, `table.json` and `seeds.json`
+for programs, and a picture of the curves. Published scores of the same sweep stand beside ours.
 """
 
 import hashlib
@@ -23,25 +23,28 @@ import signal
 import sys
 import threading
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline import json_files, manifest
+from pipeline.chain import order
 from pipeline.errors import UserError, run_cli
 from pipeline.json_files import is_number
 from pipeline.keys import as_flags, yaml_flags
 from pipeline.lock import claim
 from pipeline.models.card import count_guards
 from pipeline.paths import is_same
+from pipeline.request import find_recipe
 from pipeline.settings import Settings, build, parse, read_settings, run_check, setting
 from pipeline.side_by_side import Runner
-from pipeline.stages import STAGES, load_keys
+from pipeline.stages import STAGES, has_file, load_keys
 from pipeline.values import Count
-from stages import published_sweeps, sweep_data, sweep_page
+from stages import published_sweeps, sweep_page
 from stages.arguments import DEFAULTS
 from stages.host import check_grpo, check_sft
-from stages.rules import READ_BY, check_grpo_keys, check_sft_keys
+from stages.rules import check_grpo_keys, check_sft_keys
 from stages.run.launch import as_launched, asked_of_launcher
 from stages.run.removal import checkpoints
 
@@ -72,13 +75,24 @@ class SweepArguments:
     num_processes: Count = setting(1, "processes of each run, one for each of its GPUs")
     launcher: str = setting(f"{shlex.quote(sys.executable)} -m", "how a stage's command starts")
 
+    @property
+    def recipe(self) -> str:
+        """The folder of the recipe."""
+        return str(Path(self.grpo_config).parent)
+
+    @property
+    def root(self) -> str:
+        """The folder of the sweep."""
+        return f"{self.run}/{self.folder}"
+
 
 # Not to vary, because the sweep itself sets them or names the runs by them.
 OWN = ("config", "output_dir", "run_dir")
 Line = tuple[str, list[str]]  # a stage, and its command line
+Runs = dict[str, dict[str, str]]  # by the name of a run, the values of the keys that vary
 
 
-def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
+def combinations(sweep: list[str]) -> Runs:
     """`["beta=0.1,0.01", "seed=0"]` as `{"beta=0.1,seed=0": {"beta": "0.1", "seed": "0"}, ...}`.
 
     A name is that of the run's folder.
@@ -124,87 +138,101 @@ def name_of(values: dict[str, str]) -> str:
     return name if len(name) <= 200 else f"{name[:187]}~{short}"
 
 
-def variants_of(args: SweepArguments) -> sweep_data.Variants:
-    """The variants of the recipe's data."""
-    recipe = str(Path(args.grpo_config).parent)
-    return sweep_data.Variants(recipe, args.run, f"{args.run}/{args.folder}", args.data_root)
+def place_of(args: SweepArguments, values: dict[str, str]) -> tuple[str, str]:
+    """A run's recipe, and the folder of its data, SFT model and pass rates."""
+    if "recipe" not in values:
+        return args.recipe, args.run
+    recipe = find_recipe(values["recipe"])
+    if not has_file("grpo", recipe):
+        raise UserError(f"sweep: recipe={values['recipe']}: has no grpo.yaml; name another recipe")
+    if Path(recipe).resolve() == Path(args.recipe).resolve():
+        return args.recipe, args.run
+    return recipe, f"{args.root}/{name_of({'recipe': values['recipe']})}"
+
+
+def other_recipes(args: SweepArguments, runs: Runs) -> dict[str, str]:
+    """The recipes of a sweep beside the one that it is given, by the folders of their data."""
+    places = {folder: recipe for recipe, folder in (place_of(args, one) for one in runs.values())}
+    return {folder: recipe for folder, recipe in places.items() if folder != args.run}
+
+
+def preparation(args: SweepArguments, recipe: str, folder: str) -> list[str]:
+    """The words of `python -m pipeline` that make all that GRPO of another recipe reads."""
+    stages = [one for one in order(("grpo",), recipe, args.model or "") if one != "grpo"]
+    if os.environ.get("AUDIT") == "off":
+        stages.remove("audit")
+    given = {"RECIPE": recipe, "RUN": folder, "MODEL": args.model, "DATA_ROOT": args.data_root}
+    given["LORA"] = "1" if args.overlay else None
+    _, _, *launch = shlex.split(args.launcher)  # python -m
+    given["ACCELERATE"] = shlex.join(launch[1:-1])  # stages.run.launch FLAGS -m
+    variables = [f"{name}={value}" for name, value in given.items() if value]
+    # The audit reads the keys of all stages.
+    keys = [one for one in args.keys if "audit" in stages or one.partition(".")[0] in stages]
+    return ["pipeline", *stages, *variables, *keys]
 
 
 def commands(args: SweepArguments, run: str, values: dict[str, str]) -> list[Line]:
     """`(stage, its command line behind the name)` of one run, in their order."""
-    root, variants = f"{args.run}/{args.folder}", variants_of(args)
+    recipe, run_folder = place_of(args, values)
     of_sft = {key: value for key, value in values.items() if key.startswith(SFT_KEY)}
     keys_of: dict[str, dict[str, list[str]]] = {}  # by stage
     grpo_keys: dict[str, list[str]] = {}
-    if of_sft and of_sft != {"sft.data": sweep_data.OWN}:  # which is the recipe's SFT
-        sft_folder = f"{root}/{name_of(of_sft)}/sft"
-        sft_keys = {key.removeprefix(SFT_KEY): [value] for key, value in of_sft.items()}
-        sft_keys.pop("data", None)
-        keys_of["sft"] = sft_keys | {"output_dir": [sft_folder]}
+    if of_sft:  # else it is the recipe's SFT
+        of_recipe = {key: value for key, value in values.items() if key == "recipe"}
+        sft_folder = f"{args.root}/{name_of(of_recipe | of_sft)}/sft"
+        keys_of["sft"] = {key.removeprefix(SFT_KEY): [value] for key, value in of_sft.items()}
+        keys_of["sft"]["output_dir"] = [sft_folder]
         grpo_keys["model_name_or_path"] = [sft_folder]
     for key, value in values.items():
-        if key not in of_sft and key not in ("rewards", "data"):
+        if key not in of_sft and key not in ("rewards", "recipe"):
             grpo_keys[key] = [value]
-    rewards = REWARDS[values.get("rewards", "own")]
-    if rewards:
+    if rewards := REWARDS[values.get("rewards", "own")]:
         grpo_keys |= {"reward_funcs": rewards, "reward_weights": ["1", "0"]}
-    keys_of["grpo"] = grpo_keys | {"output_dir": [f"{root}/{run}/grpo"]}
-    files = {"run_dir": args.run, "overlay": args.overlay, "model": args.model}
+    keys_of["grpo"] = grpo_keys | {"output_dir": [f"{args.root}/{run}/grpo"]}
+    files = {"run_dir": run_folder, "overlay": args.overlay, "model": args.model}
     file_flags = as_flags({key: [value] for key, value in files.items() if value})
     lines: list[Line] = []
     for stage, keys in keys_of.items():
-        config = args.grpo_config if stage == "grpo" else f"{variants.recipe}/{stage}.yaml"
-        variant = values.get(sweep_data.VARIANT_OF[stage], sweep_data.OWN)
-        lines += variants.build(variant, stage)
-        if variant != sweep_data.OWN:
-            keys["train_file"] = [variants.input_of(stage, "train_file", variant)]
-        shared = yaml_flags(args.keys, variants.recipe, stage)
-        lines.append((stage, ["--config", config, *file_flags, *shared, *as_flags(keys)]))
+        config = ["--config", f"{recipe}/{stage}.yaml"]
+        shared = yaml_flags(args.keys, recipe, stage)
+        lines.append((stage, [*config, *file_flags, *shared, *as_flags(keys)]))
     return lines
 
 
-def check_sets(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
-    """Refuse data sets that are missing, the same, or without the pass rates that GRPO reads."""
-    keys = next(iter(runs.values()))
-    values = {key: list(dict.fromkeys(one[key] for one in runs.values())) for key in keys}
-    sweep_data.check_values(values, variants_of(args))
-    for name, one in runs.items():
-        if one.get("data", sweep_data.OWN) == sweep_data.OWN:
-            continue
-        stage, line = commands(args, name, one)[-1]
-        own, hf, _ = load_keys(stage)
-        settings = read_settings(own, hf, line, DEFAULTS)
-        if settings.get("pass_rates") and settings.curriculum in READ_BY["pass_rates"]:
-            fault = f"data={one['data']}: its problems have no pass rates"
-            raise UserError(f"sweep: {fault}; add curriculum=off to the sweep")
-
-
-def check_new(key: str, text: str, value: Any, read: dict[str, Any]) -> None:
+def check_new(key: str, text: str, value: Any, read: dict[str, dict[str, Any]]) -> None:
     """Note a value of a varied key; refuse one that another text has given, as 1e-6 and 0.000001.
 
     Args:
         value: what a run reads of `text`.
-        read: the values of the key so far, by their texts.
+        read: the values of each key so far, by their texts.
     """
-    for other, known in read.items():
-        if other != text and is_same(key.removeprefix(SFT_KEY), value, known):
+    known = read.setdefault(key, {})
+    for other, same in known.items():
+        if other != text and is_same(key.removeprefix(SFT_KEY), value, same):
             raise UserError(f"sweep: {key}: {other} and {text} are one value; remove one of them")
-    read[text] = value
+    known[text] = value
 
 
-def check_values(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
-    """Refuse a value that a sweep has in two spellings: it would be trained twice."""
+def read_runs(args: SweepArguments, runs: Runs) -> list[tuple[str, str, Settings]]:
+    """`(run, stage, settings)` of each command line.
+
+    Raises:
+        UserError: a value in two spellings, which would be trained twice, or what the settings say.
+    """
+    found = []
     read: dict[str, dict[str, Any]] = {}  # of each varied key, by its text: the value of a run
     for name, values in runs.items():
         for stage, line in commands(args, name, values):
             own, hf, _ = load_keys(stage)
-            if not hf:
-                continue
             settings = read_settings(own, hf, line, DEFAULTS)
+            found.append((name, stage, settings))
             for key, text in values.items():
-                if key.startswith(SFT_KEY) == (stage == "sft"):
+                if key == "recipe":
+                    check_new(key, text, Path(place_of(args, values)[0]).resolve(), read)
+                elif key.startswith(SFT_KEY) == (stage == "sft"):
                     value = getattr(settings, key.removeprefix(SFT_KEY), text)
-                    check_new(key, text, value, read.setdefault(key, {}))
+                    check_new(key, text, value, read)
+    return found
 
 
 def check_server(args: SweepArguments, settings: Settings) -> None:
@@ -216,57 +244,35 @@ def check_server(args: SweepArguments, settings: Settings) -> None:
         )
 
 
-def check(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
+def check(args: SweepArguments, runs: Runs) -> None:
     """Refuse every mistake before the first run."""
-    check_sets(args, runs)
-    check_values(args, runs)
     launch = asked_of_launcher([*shlex.split(args.launcher), "stages.grpo"])
     processes = launch.get("num_processes") or 0  # 0: flags of the user's own do not say it
-    root = f"{args.run}/{args.folder}/"
-    for name, values in runs.items():
-        lines = commands(args, name, values)
-        for stage, line in lines:
-            own, hf, _ = load_keys(stage)
-            settings = read_settings(own, hf, line, DEFAULTS if hf else None)
-            if stage == "grpo":
-                check_server(args, settings)
-            if not hf:  # `check_sets` has checked the data
-                build(settings, own)
-                continue
-            if stage == "grpo" and "sft" in dict(lines):  # which is not made yet
+    for name, stage, settings in read_runs(args, runs):
+        check_run = check_sft if stage == "sft" else check_grpo
+        if place_of(args, runs[name])[1] != args.run:  # another recipe's files are made later
+            check_run = check_sft_keys if stage == "sft" else check_grpo_keys
+        if stage == "grpo":
+            check_server(args, settings)
+            if any(key.startswith(SFT_KEY) for key in runs[name]):  # so is its model
                 settings = settings.replaced(model_name_or_path="made/later")
-            if settings.train_file.startswith(root):  # neither is a variant's file
-                check_run = check_sft_keys if stage == "sft" else check_grpo_keys
-            else:
-                check_run = check_sft if stage == "sft" else check_grpo
-            if processes > 0:
-                check_run = as_launched(check_run, launch, processes)
-            settings = run_check(settings, check_run)
-            # Built as for a CPU: the GPU's memory is the runs' own.
-            build(settings.replaced(use_cpu=True, bf16=False), own, hf)
+        if processes > 0:
+            check_run = as_launched(check_run, launch, processes)
+        settings = run_check(settings, check_run)
+        own, hf, _ = load_keys(stage)
+        # Built as for a CPU: the GPU's memory is the runs' own.
+        build(settings.replaced(use_cpu=True, bf16=False), own, hf)
 
 
-def find_published(
-    args: SweepArguments, runs: dict[str, dict[str, str]]
-) -> published_sweeps.PublishedSweep | None:
+def find_published(args: SweepArguments, runs: Runs) -> published_sweeps.PublishedSweep | None:
     """The published sweep of the recipe that varied the same keys, if there is one."""
-    recipe = Path(args.grpo_config).resolve().parent.name
+    recipe = Path(args.recipe).resolve().name
     given = [*next(iter(runs.values()))]
     varied = [key for key in given if len({run[key] for run in runs.values()}) > 1]
     for keys in (given, varied):  # a key with one value may be one that was published with several
         if found := published_sweeps.find(recipe, {*keys} - {"seed"}):
             return found
     return None
-
-
-def describe_sets(args: SweepArguments, runs: dict[str, dict[str, str]]) -> list[list[str]]:
-    """A row of the page for each data set that the sweep varies."""
-    variants, found = variants_of(args), []
-    for stage, variant in sweep_data.VARIANT_OF.items():
-        for key in (variant, sweep_data.FILE_OF[stage]):
-            names = dict.fromkeys(values[key] for values in runs.values() if key in values)
-            found += [variants.describe(stage, key, name) for name in names]
-    return found
 
 
 def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
@@ -289,7 +295,6 @@ def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
         if name.startswith("eval_avg@") and not name.endswith("_stderr") and is_number(value)
     ]
     averages = [value for _, value in curve]
-    fired = count_guards(folder / "events.jsonl")
     return {
         "run": name,
         "steps": logs[-1]["step"] if logs else 0,
@@ -298,7 +303,7 @@ def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
         "first avg@k": averages[0] if averages else None,
         "avg@k": averages[-1] if averages else None,
         "best avg@k": max(averages, default=None),
-        "guards": ", ".join(f"{guard} {count}" for guard, count in sorted(fired.items())),
+        "guards": dict(sorted(count_guards(folder / "events.jsonl").items())),
         "ended": ended,
         "curve": curve,
     }
@@ -307,54 +312,57 @@ def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
 class Sweep:
     """The runs of a sweep: what they share runs once, before what needs it."""
 
-    def __init__(self, args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
-        self.args, self.runs, self.root = args, runs, Path(args.run, args.folder)
+    def __init__(self, args: SweepArguments, runs: Runs) -> None:
+        self.args, self.runs, self.root = args, runs, Path(args.root)
         self.runner = Runner(args.parallel, args.num_processes)
         self.lines = {name: commands(args, name, values) for name, values in runs.items()}
-        self.codes: dict[tuple[str, ...], int] = {}  # of the command lines that have ended
+        self.codes: dict[str, int] = {}  # of recipes and SFT runs that have ended, by their folders
         self.ended: dict[str, dict[str, Any]] = {}  # rows of the table, by run
         self.table = threading.Lock()
         self.title = f"{args.folder.capitalize()} of {args.grpo_config}"
         self.published = find_published(args, runs)
 
     def start_all(self) -> None:
-        """Data first, then a teacher's traces, then SFT, then GRPO; some at a time."""
-        for stage in ("data", "distill", "sft"):
-            lines = {
-                (one, *words): (one, words, each[:at])
-                for each in self.lines.values()
-                for at, (one, words) in enumerate(each)
-                if one == stage
-            }
-            self.runner.run_all(self.start, lines.values())
+        """The other recipes' data and models first, then SFT, then GRPO; some at a time."""
+        others = other_recipes(self.args, self.runs)
+        self.runner.run_all(self.prepare, [(recipe, place) for place, recipe in others.items()])
+        lines = [dict(lines).get("sft") for lines in self.lines.values()]
+        starts = {line[-1]: line for line in lines if line}
+        self.runner.run_all(self.start_sft, [(line,) for line in starts.values()])
         self.runner.run_all(self.start_grpo, [(name,) for name in self.runs])
 
-    def start(self, stage: str, line: list[str], before: list[Line]) -> int:
-        """Run a stage, unless what it needs has failed; returns its exit code.
+    def prepare(self, recipe: str, place: str) -> None:
+        """Make what GRPO of another recipe reads."""
+        words = [sys.executable, "-m", *preparation(self.args, recipe, place)]
+        self.codes[place] = self.run(words, f"what GRPO of {recipe} reads", Path(place), "recipe")
 
-        A stage says itself where it is up to date.
+    def start_sft(self, line: list[str]) -> None:
+        """Run SFT of some values, unless what it needs has failed."""
+        self.codes[line[-1]] = self.failed(line) or self.run_stage("sft", line)
+
+    def failed(self, line: list[str]) -> int:
+        """The exit code of what a command line reads: another recipe's stages, an SFT run."""
+        return max((self.codes.get(word, 0) for word in line), default=0)
+
+    def run_stage(self, stage: str, line: list[str]) -> int:
+        """Run a stage to its end, which says itself where it is up to date; its exit code."""
+        folder, row = Path(line[-1]).parent, STAGES[stage]
+        words = [*shlex.split(self.args.launcher), row.module, *line]
+        return self.run(words, f"{stage} of {folder.name}", folder, stage)
+
+    def run(self, words: Sequence[str], what: str, folder: Path, log_name: str) -> int:
+        """Run a command to its end; returns its exit code.
+
+        Some at a time write to `<folder>/<log_name>.log`.
         """
-        code = max((self.codes[one, *words] for one, words in before), default=0)
-        if not code:
-            code = self.run(stage, line)
-        self.codes[stage, *line] = code
-        return code
-
-    def run(self, stage: str, line: list[str]) -> int:
-        """Run a stage to its end; returns its exit code."""
-        given = dict(itertools.pairwise(line))
-        made = given.get("--output_dir")
-        folder = Path(made).parent if made else Path(given["--run_dir"])
         folder.mkdir(parents=True, exist_ok=True)
-        row, name = STAGES[stage], f"{self.args.folder}: {stage} of {folder.name}"
-        start = shlex.split(self.args.launcher) if row.is_launched else [sys.executable, "-m"]
+        name = f"{self.args.folder}: {what}"
         # W&B and trackio show the runs of a sweep together.
         group = {"WANDB_RUN_GROUP": os.environ.get("WANDB_RUN_GROUP") or str(self.root)}
-        words = [*start, row.module, *line]
         if self.args.parallel == 1:
             tell(name)
             return self.runner.run(words, **group)
-        log = folder / f"{stage}.log"
+        log = folder / f"{log_name}.log"
         tell(f"{name}: started, its output goes to {log}")
         with log.open("a", encoding="utf-8") as file:  # of a killed sweep, too
             code = self.runner.run(words, file, **group)
@@ -363,18 +371,16 @@ class Sweep:
 
     def start_grpo(self, name: str) -> None:
         """GRPO of one combination; then the table as far as it is."""
-        folder, values = self.root / name, self.runs[name]
-        folder.mkdir(parents=True, exist_ok=True)
-        *before, (stage, line) = self.lines[name]
-        code = self.start(stage, line, before)
+        folder = self.root / name / "grpo"
+        line = dict(self.lines[name])["grpo"]
+        code = self.failed(line) or self.run_stage("grpo", line)
         # A run that was ended from inside may have exit code 0, too.
-        is_finished = code == 0 and (folder / "grpo" / manifest.NAME).is_file()
-        row = read_row(folder / "grpo", name, "finished" if is_finished else f"exit {code}")
+        is_finished = code == 0 and (folder / manifest.NAME).is_file()
+        row = read_row(folder, name, "finished" if is_finished else f"exit {code}")
         with self.table:
-            self.ended[name] = row | {"values": values}
+            self.ended[name] = row | {"values": self.runs[name]}
             rows = [self.ended[one] for one in self.runs if one in self.ended]
-            sets = describe_sets(self.args, self.runs)
-            sweep_page.write(self.root, rows, self.title, sets, self.published)
+            sweep_page.write(self.root, rows, self.title, self.published)
 
 
 def tell(line: str) -> None:

@@ -1,22 +1,20 @@
-"""The page of a sweep: means over its seeds, a grid of two keys, a row for each run, curves.
+"""The page of a sweep: a row for each combination, means over its seeds, and curves.
 
-Where scores of the same sweep are published, they stand beside ours. A cell that has not run, or is
-not published, is empty.
+Where scores of the same sweep are published, they stand beside ours. A figure that is not known is
+an empty cell.
 """
 
-import itertools
 import math
 import statistics
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pipeline import manifest
 from stages.published_sweeps import PublishedSweep
 
-COLUMNS = (
-    "run", "steps", "reward", "correct", "first avg@k", "avg@k", "best avg@k", "guards", "ended",
-)  # fmt: skip
+MEANS = ("reward", "correct", "first avg@k", "avg@k", "best avg@k")  # of a run, or of several
 NOTES = """Reward and correct are means of the last 10 logged steps. avg@k is of the validation
 problems. Guards: how often each fired. Over seeds: mean ± half of the 95 % interval (Student's t).
 The change from the first avg@k to the last, and its difference to that of the first row, are paired
@@ -36,11 +34,12 @@ def interval(values: list[float]) -> tuple[float, float]:
     return statistics.fmean(values), half
 
 
-def show(values: list[float]) -> str:
+def show(values: Iterable[float | None]) -> str:
     """0.512 ± 0.030; empty where no run had a value."""
-    if not values:
+    known = [value for value in values if value is not None]
+    if not known:
         return ""
-    mean, half = interval(values)
+    mean, half = interval(known)
     return f"{mean:.3f}" if math.isnan(half) else f"{mean:.3f} ± {half:.3f}"
 
 
@@ -55,167 +54,54 @@ def groups(rows: Rows) -> dict[str, Rows]:
     return found
 
 
-def seeds_table(rows: Rows) -> Table:
-    """A row for each combination, means over its seeds; every change beside the first row's."""
-    found: list[list[str]] = []
-    first: dict[Any, float] | None = None
+def table(rows: Rows, published: PublishedSweep | None = None) -> Table:
+    """A row for each combination, without columns that are empty in all of them."""
+    found: list[dict[str, str]] = []
+    first: dict[Any, float] = {}  # the changes of the first combination, by seed
     for name, group in groups(rows).items():
-        had = [row for row in group if row["avg@k"] is not None]
-        gains = {row["values"].get("seed"): row["avg@k"] - row["first avg@k"] for row in had}
-        less = [gains[seed] - (first or {})[seed] for seed in gains if seed in (first or {})]
-        ends = [[row[key] for row in had] for key in ("first avg@k", "avg@k")]
-        correct = [row["correct"] for row in group if row["correct"] is not None]
-        figures = (correct, *ends, [*gains.values()], less)
-        found.append([name, str(len(group)), *map(show, figures)])
-        first = gains if first is None else first
-    return ["rows", "seeds", "correct", "first avg@k", "avg@k", "change", "less the first's"], found
-
-
-def figure_of(rows: Rows) -> str:
-    """What stands for a run in a grid: avg@k, or correct where no run has one."""
-    return "avg@k" if any(row["avg@k"] is not None for row in rows) else "correct"
-
-
-def grid_table(rows: Rows) -> Table | None:
-    """The runs' figure by two keys; None if not two keys vary."""
-    keys = [key for key in rows[0]["values"] if key != "seed"]
-    choices = {key: list(dict.fromkeys(row["values"][key] for row in rows)) for key in keys}
-    choices = {key: values for key, values in choices.items() if len(values) > 1}
-    if len(choices) != 2:
-        return None
-    cells: dict[tuple, list[float]] = {}
-    for row in rows:
-        at = cells.setdefault(tuple(row["values"][key] for key in choices), [])
-        at += figures(row, figure_of(rows))
-    (down, across), (names, columns) = choices, choices.values()
-    body = [[one, *(show(cells.get((one, two), [])) for two in columns)] for one in names]
-    return [f"{figure_of(rows)}: {down} \\ {across}", *columns], body
-
-
-def figures(row: dict[str, Any], figure: str) -> list[float]:
-    """A run's figure, as a list of one; empty where it has none."""
-    return [row[figure]] if row[figure] is not None else []
-
-
-@dataclass(frozen=True)
-class Beside:
-    """Our scores and the published ones, by the same values of the same keys.
-
-    Args:
-        values: by key, in the published order, then those that only we ran.
-        ours: those of the runs, by the values.
-        theirs: one published score, or none, by the values.
-    """
-
-    values: dict[str, list[str]]
-    ours: dict[tuple[str, ...], list[float]]
-    theirs: dict[tuple[str, ...], list[float]]
-
-
-def set_beside(rows: Rows, published: PublishedSweep) -> Beside:
-    """Our scores and the published ones, with the spelling of values that our runs have."""
-    values: dict[str, list[str]] = {}
-    for key, numbers in published.keys.items():
-        ours = dict.fromkeys(row["values"][key] for row in rows)
-        # 8e-8 and 8.0e-08 are one value.
-        spelling = {number: f"{number:g}".replace("e-0", "e-") for number in numbers}
-        spelling |= {number: name for name in ours if (number := to_number(name)) in spelling}
-        values[key] = list(dict.fromkeys([*spelling.values(), *ours]))
-    found: dict[tuple[str, ...], list[float]] = {}
-    theirs: dict[tuple[str, ...], list[float]] = {}
-    for cell in itertools.product(*values.values()):
-        at = dict(zip(values, cell, strict=True))
-        score = published.score(at)
-        theirs[cell] = [] if score is None else [score]
-        same = [row for row in rows if is_at(row["values"], at)]
-        found[cell] = [value for row in same for value in figures(row, figure_of(rows))]
-    return Beside(values, found, theirs)
-
-
-def to_number(text: str) -> float | None:
-    """The number that a value's text is; None for another text."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def is_at(values: dict[str, str], cell: dict[str, str]) -> bool:
-    """Whether a run's values are those of a cell, however their numbers are written."""
-
-    def is_same(one: str, other: str) -> bool:
-        number = to_number(one)
-        return one == other or (number is not None and number == to_number(other))
-
-    return all(is_same(values[key], cell[key]) for key in cell)
-
-
-def beside_table(rows: Rows, published: PublishedSweep) -> Table:
-    """Our scores and the published ones: with two keys a grid each, side by side."""
-    found, figure = set_beside(rows, published), f"ours, {figure_of(rows)}"
-    down, *rest = found.values
-    columns: list[tuple[str, ...]] = (
-        [()] if not rest else [(name,) for name in found.values[rest[0]]]
-    )
-    header = [" \\ ".join(found.values)]
-    for whose in (figure, "published"):
-        header += [": ".join([whose, *column]) for column in columns]
-    body = []
-    for name in found.values[down]:
-        cells = [(name, *column) for column in columns]
-        body.append(
-            [name, *(show(found.ours[cell]) for cell in cells)]
-            + [show(found.theirs[cell]) for cell in cells]
-        )
-    return header, body
-
-
-def beside_note(rows: Rows, published: PublishedSweep) -> str:
-    """What the two scores are, and that they are not the same measure."""
-    ours = "the last avg@k of the validation problems"
-    if figure_of(rows) == "correct":
-        ours = "the share of correct answers in the last 10 logged steps"
-    return (
-        f"Published: {published.metric}, of {published.source} ({published.note}). Ours: {ours}, "
-        "with this run's model and data. An empty cell was not run, or is not published."
-    )
+        gains = {
+            row["values"].get("seed"): row["avg@k"] - row["first avg@k"]
+            for row in group
+            if row["avg@k"] is not None
+        }
+        cells = {"runs": name, "seeds": str(len(group))}
+        cells["steps"] = ", ".join(dict.fromkeys(str(row["steps"]) for row in group))
+        cells |= {figure: show(row[figure] for row in group) for figure in MEANS}
+        cells["change"] = show(gains.values())
+        less = [gains[seed] - first[seed] for seed in gains if seed in first]
+        cells["less the first's"] = show(less)
+        cells["published"] = show([published.score(group[0]["values"]) if published else None])
+        fired: Counter[str] = Counter()
+        for row in group:
+            fired.update(row["guards"])
+        cells["guards"] = ", ".join(f"{guard} {count}" for guard, count in sorted(fired.items()))
+        ended = Counter(row["ended"] for row in group)
+        cells["ended"] = ", ".join(f"{how} {count}" for how, count in ended.items())
+        found.append(cells)
+        first = first or gains
+    header = [column for column in found[0] if any(cells[column] for cells in found)]
+    return header, [[cells[column] for column in header] for cells in found]
 
 
 def to_markdown(
-    rows: Rows,
-    title: str,
-    has_picture: bool = False,
-    sets: list[list[str]] | None = None,
-    published: PublishedSweep | None = None,
+    rows: Rows, title: str, has_picture: bool = False, published: PublishedSweep | None = None
 ) -> str:
-    """The tables as a page; a figure that a run never had is an empty cell.
+    """The table as a page.
 
     Args:
         has_picture: whether the curves are beside the page.
-        sets: a row for each data set that varies: key=value, its file, its sources, its rows.
     """
-    parts = [f"# {title}"]
-    if sets:
-        parts.append(markdown_table(["data", "built from", "sources", "rows"], sets))
-    if any("seed" in row["values"] for row in rows):
-        parts.append(markdown_table(*seeds_table(rows)))
+    header, body = table(rows, published)
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *body]
+    parts = [f"# {title}", "\n".join(f"| {' | '.join(line)} |" for line in lines), NOTES]
     if published:
-        parts.append(markdown_table(*beside_table(rows, published)))
-        parts.append(beside_note(rows, published))
-    elif grid := grid_table(rows):
-        parts.append(markdown_table(*grid))
-    body = []
-    for row in rows:
-        values = ("" if row[column] is None else row[column] for column in COLUMNS)
-        body.append([f"{v:.3f}" if isinstance(v, float) else str(v) for v in values])
-    parts.append(markdown_table([*COLUMNS], body))
-    parts += [NOTES, *([f"![avg@k by step]({CURVES})"] if has_picture else [])]
+        parts.append(
+            f"Published: {published.metric}, of {published.source} ({published.note}). Ours are "
+            "of this run's model and data."
+        )
+    if has_picture:
+        parts.append(f"![avg@k by step]({CURVES})")
     return "\n\n".join(parts) + "\n"
-
-
-def markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def seed_curves(rows: Rows) -> dict[str, list[list[float]]]:
@@ -248,14 +134,8 @@ def draw_curves(axis: Any, rows: Rows) -> None:
     axis.legend(frameon=False)
 
 
-def write(
-    root: Path,
-    rows: Rows,
-    title: str,
-    sets: list[list[str]] | None = None,
-    published: PublishedSweep | None = None,
-) -> None:
-    """Write what is known of the runs so far; `sets` and `published` as for `to_markdown`."""
+def write(root: Path, rows: Rows, title: str, published: PublishedSweep | None = None) -> None:
+    """Write what is known of the runs so far."""
     from matplotlib.figure import Figure
 
     has_picture = any(row["curve"] for row in rows) and len(groups(rows)) <= len(COLORS)
@@ -263,10 +143,10 @@ def write(
         picture = Figure((6.4, 4.0), layout="constrained")
         draw_curves(picture.subplots(), rows)
         picture.savefig(root / CURVES, dpi=150)
-    page = to_markdown(rows, title, has_picture, sets, published)
+    page = to_markdown(rows, title, has_picture, published)
     (root / "table.md").write_text(page, encoding="utf-8")
     manifest.write_json(root / "table.json", manifest.finite(rows))
     if any("seed" in row["values"] for row in rows):
-        header, body = seeds_table(rows)
+        header, body = table(rows, published)
         found = {"header": header, "rows": body, "curves": seed_curves(rows)}
         manifest.write_json(root / "seeds.json", manifest.finite(found))

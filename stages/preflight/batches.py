@@ -7,7 +7,6 @@ from pipeline.settings import Settings
 from stages.arguments import steps_per_epoch, steps_per_generation
 from stages.precision import TOO_SMALL, trained_dtype
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
-from stages.resuming import why_not_resumed
 from stages.trainer.logprobs import why_not_compared
 
 # Share of bf16 weights N(0, 0.02) that AdamW's first step changes, by learning rate (measured,
@@ -33,10 +32,17 @@ def check_batches(recipe: Recipe) -> list[Finding]:
             found += check_steps("sft.yaml", values, have, batch, each)
         dtype = trained_dtype(values.dtype, recipe.known_shape(stage))
         found.append(check_precision(stage, values, recipe.engine, dtype))
-        what, remedy = why_not_resumed(values)
-        if is_sound and what:
-            found.append(Finding(WARNING, f"{stage}.yaml", what, remedy))
+        found += check_saves(stage, values) if is_sound else []
     return found
+
+
+def check_saves(stage: str, values: Settings) -> list[Finding]:
+    """Check that a killed run has something to resume from."""
+    if values.save_strategy != "no" and not values.save_only_model:
+        return []
+    key = "save_only_model: true" if values.save_only_model else "save_strategy: no"
+    text = f"{key}: a killed run starts from scratch"
+    return [Finding(WARNING, f"{stage}.yaml", text, "remove the key")]
 
 
 def count_rows(path: str | None) -> int | None:

@@ -26,7 +26,6 @@ from stages.held_out import check_held_out, check_sft_held_out
 from stages.host import check_packages
 from stages.precision import sampler_dtype
 from stages.run.launch import as_launched, read_launch
-from stages.sweep_data import Variants
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
 START = "start it with --dtype {}"
@@ -202,9 +201,6 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     recipe = Recipe(args, run, accelerate, find_engine(accelerate, args.gpus))
     for path in sorted(folder.glob("*.yaml")):
         try:
-            if path.stem.startswith("data-"):  # which a sweep may name
-                Variants(args.recipe, run, run).read(path.stem.removeprefix("data-"))
-                continue
             if path.stem not in KEYS_OF:
                 raise UserError(f"is read by no stage; the stages read {known}")
             read_stage(recipe, path)

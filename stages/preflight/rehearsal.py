@@ -19,8 +19,8 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +102,7 @@ class Arguments:
 
 def command_lines(args: Arguments) -> list[tuple[str, list[str]]]:
     """`(stage, its command line)` of each stage up to the goal, and of each run of a sweep."""
-    found = []
-    for stage in order((args.goal,), args.recipe, args.model or ""):
-        path = Path(args.recipe, f"{stage}.yaml")
-        if stage in CHECKED_AHEAD and path.is_file():
-            flags = stage_flags(stage, path, args.run, args.overlay, args.model, args.data_root)
-            found.append((stage, flags + yaml_flags(args.keys, args.recipe, path.stem)))
+    found = recipe_lines(args)
     if args.sweep:
         shared = {
             key: getattr(args, key)
@@ -115,10 +110,25 @@ def command_lines(args: Arguments) -> list[tuple[str, list[str]]]:
         }
         asked = sweeps.SweepArguments(grpo_config=f"{args.recipe}/grpo.yaml", **shared)
         runs = sweeps.combinations(args.sweep)
-        sweeps.check_sets(asked, runs)
-        sweeps.check_values(asked, runs)
+        for folder, recipe in sweeps.other_recipes(asked, runs).items():
+            other = replace(args, recipe=recipe, run=folder)
+            found += recipe_lines(other, ("data", *CHECKED_AHEAD))
+        sweeps.read_runs(asked, runs)
         for name, values in runs.items():
-            found += [line for line in sweeps.commands(asked, name, values) if line[0] != "data"]
+            found += sweeps.commands(asked, name, values)
+    return found
+
+
+def recipe_lines(
+    args: Arguments, stages: Sequence[str] = CHECKED_AHEAD
+) -> list[tuple[str, list[str]]]:
+    """`(stage, its command line)` of each of these stages that the goal needs."""
+    found = []
+    for stage in order((args.goal,), args.recipe, args.model or ""):
+        path = Path(args.recipe, f"{stage}.yaml")
+        if stage in stages and path.is_file():
+            flags = stage_flags(stage, path, args.run, args.overlay, args.model, args.data_root)
+            found.append((stage, flags + yaml_flags(args.keys, args.recipe, path.stem)))
     return found
 
 
@@ -175,19 +185,22 @@ def look(args: Arguments) -> tuple[list[str], dict[str, Settings], list[OnCpu]]:
     found: dict[str, Settings] = {}
     on_cpu: list[OnCpu] = []
     launch = read_launch(args.accelerate, 1)
-    started_from: list[str] = []  # the model of the first stage that trains
+    started_from: dict[str, list[str]] = {}  # by recipe: the model of the first stage that trains
     for stage, line in command_lines(args):
         own, hf, _ = load_keys(stage)
+        file, run = (line[line.index(flag) + 1] for flag in ("--config", "--run_dir"))
+        args = replace(args, recipe=str(Path(file).parent), run=run)
         try:
             settings = read_settings(own, hf, line, DEFAULTS if hf else None)
             if hf and stage in found:  # a run of a sweep, which is not rehearsed
                 settings = settings.as_trl_types()
-            check = functools.partial(check_line, args, stage, launch, started_from, on_cpu)
+            models = started_from.setdefault(args.recipe, [])
+            check = functools.partial(check_line, args, stage, launch, models, on_cpu)
             found.setdefault(stage, with_types_if_needed(settings, check))
         except UserError as error:
             for text in error.lines:
                 has_place = f"{stage}.yaml" in text or text.startswith(COMMAND_LINE)
-                faults.append(text if has_place else f"{args.recipe}/{stage}.yaml: {text}")
+                faults.append(text if has_place else f"{file}: {text}")
     return [*dict.fromkeys(faults)], found, on_cpu
 
 

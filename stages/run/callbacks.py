@@ -12,9 +12,8 @@ from transformers import Trainer, TrainerCallback
 from transformers.integrations import TensorBoardCallback, integration_utils
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from pipeline.console import Bar, say
+from pipeline.console import Bar
 from pipeline.errors import UserError
-from stages.resuming import why_restarted
 from stages.run import folders
 
 
@@ -25,7 +24,6 @@ def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
     trainer.remove_callback(PrinterCallback)
     if trainer.pop_callback(TensorBoardCallback):
         trainer.add_callback(OneCurve())
-    trainer.add_callback(WhatIsLost(name))
     progress = StageProgress(name)
     trainer.add_callback(progress)
     trainer.add_callback(FiniteNumbers(trainer))
@@ -105,18 +103,6 @@ class TokenCount(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         state.stateful_callbacks["num_tokens"] = self.trainer._total_train_tokens
-
-
-class WhatIsLost(TrainerCallback):
-    """Says as a run begins why it could not be resumed if it were killed."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        what, remedy = why_restarted(args, state)
-        if what:
-            say(f"{self.name}: {what}; {remedy} to change that")
 
 
 class StageProgress(TrainerCallback):

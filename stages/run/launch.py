@@ -92,10 +92,6 @@ def launched(check: Callable[[Settings], Settings | None]) -> Callable[[Settings
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         before, settings = settings, keep_batch(settings, processes)
         check_launch(settings, os.environ, asked_of_launcher(parent_command()))
-        if "DeepSpeed" in asked_engine() and not is_installed("deepspeed"):
-            raise UserError(
-                "deepspeed: not installed; install the extra deepspeed, as `make .venv/ready` does"
-            )
         settings = check(settings) or settings
         changed = {
             key: settings[key] for key in ACCUMULATED if settings.get(key) != before.get(key)
@@ -193,17 +189,16 @@ def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str,
                 f"`accelerate launch --config_file {CONFIGS}/{file}.yaml`"
             )
     if engine == FSDP:
-        check_fsdp_device(settings.use_cpu or is_cpu_launch)
-        check_fsdp(env)
+        check_fsdp(env, settings.use_cpu or is_cpu_launch)
     if "DeepSpeed" in engine:
         check_deepspeed(engine, env)
-        key = "resume_from_checkpoint"
-        if settings.get(key) and key not in settings.typed and not consent.is_given():
-            raise UserError(
-                f"{settings.path}: {key}: {settings[key]}: DeepSpeed would run code that somebody "
-                f"put into its files; if you trust it, give --{key} on the command line"
-            )
-    check_precision(settings, env)
+        check_own_checkpoint(settings)
+    precision, wanted = mixed_precision(settings), env.get("ACCELERATE_MIXED_PRECISION", "no")
+    if wanted not in ("no", precision):
+        raise UserError(
+            f"mixed_precision: {wanted} in the launch, {precision} in the recipe (bf16, fp16); "
+            "remove it from the launch"
+        )
 
 
 def check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
@@ -226,25 +221,22 @@ def check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
             )
 
 
-def check_fsdp_device(is_cpu: bool) -> None:
-    """Refuse FSDP on CPUs: accelerate would silently run plain data parallel."""
+def check_fsdp(env: Mapping[str, str], is_cpu: bool) -> None:
+    """Refuse FSDP on CPUs, which silently is plain data parallel, FSDP 1, and saves of shards."""
     if is_cpu:
         raise UserError(
             "use_cpu: FSDP needs GPUs, on a CPU it would be plain data parallel; launch "
             f"with {CONFIGS}/cpu.yaml, zero2.yaml or zero3.yaml"
         )
-
-
-def check_fsdp(env: Mapping[str, str]) -> None:
-    """Refuse FSDP 1, and saves that no other stage can load."""
-    kind, remedy = env.get("FSDP_STATE_DICT_TYPE", "not set"), f"{CONFIGS}/fsdp2.yaml"
     if env.get("FSDP_VERSION", "1") != "2":
         raise UserError(
-            f"fsdp_version: the launch would run FSDP 1, accelerate's default; use {remedy}"
+            "fsdp_version: the launch would run FSDP 1, accelerate's default; use "
+            f"{CONFIGS}/fsdp2.yaml"
         )
-    if kind != "FULL_STATE_DICT":
+    if (kind := env.get("FSDP_STATE_DICT_TYPE", "not set")) != "FULL_STATE_DICT":
         raise UserError(
-            f"fsdp_state_dict_type: {kind} saves no model for other stages; use {remedy}"
+            f"fsdp_state_dict_type: {kind} saves no model for other stages; use "
+            f"{CONFIGS}/fsdp2.yaml"
         )
 
 
@@ -270,14 +262,13 @@ def mixed_precision(settings: Any) -> str:
     return "no" if settings.bf16 is False else "bf16"  # TRL's default
 
 
-def check_precision(settings: Settings, env: Mapping[str, str]) -> None:
-    """Refuse another precision in the launch than in the recipe."""
-    precision = mixed_precision(settings)
-    wanted = env.get("ACCELERATE_MIXED_PRECISION", "no")
-    if wanted not in ("no", precision):
+def check_own_checkpoint(settings: Settings) -> None:
+    """Refuse a checkpoint named by a YAML that DeepSpeed would unpickle, without consent."""
+    key = "resume_from_checkpoint"
+    if settings.get(key) and key not in settings.typed and not consent.is_given():
         raise UserError(
-            f"mixed_precision: {wanted} in the launch, {precision} in the recipe (bf16, fp16); "
-            "remove it from the launch"
+            f"{settings.path}: {key}: {settings[key]}: DeepSpeed would run code that somebody "
+            f"put into its files; if you trust it, give --{key} on the command line"
         )
 
 
@@ -287,29 +278,17 @@ def check_started(is_cpu: bool) -> None:
     from accelerate import PartialState
 
     num_processes = int(os.environ.get("WORLD_SIZE", "1"))
-    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     engine, num_gpus = asked_engine(), torch.cuda.device_count()
     is_alone = num_processes == 1 and engine == DATA_PARALLEL
-    if is_cpu:
-        if num_gpus and not is_alone:
-            raise UserError(
-                f"use_cpu: true, but this host has {num_gpus} GPUs; remove the key to use them, or "
-                "hide them with CUDA_VISIBLE_DEVICES=''"
-            )
-    elif 0 < num_gpus < num_local:
+    if is_cpu and num_gpus and not is_alone:
         raise UserError(
-            f"num_processes: {num_local} on this host, which has {num_gpus} GPUs; start one "
-            "process for each GPU"
+            f"use_cpu: true, but this host has {num_gpus} GPUs; remove the key to use them, or "
+            "hide them with CUDA_VISIBLE_DEVICES=''"
         )
-    elif num_gpus > 1 and "LOCAL_RANK" not in os.environ:
+    if not is_cpu and num_gpus > 1 and "LOCAL_RANK" not in os.environ:
         raise UserError(
             f"num_processes: 1 process sees {num_gpus} GPUs, and the Trainer would use torch's old "
             f"DataParallel; launch with {CONFIGS}/ddp.yaml or single_gpu.yaml"
-        )
-    elif not num_gpus and not is_alone:
-        raise UserError(
-            f"use_cpu: false, but no GPU was found for {num_processes} processes with {engine}; "
-            "check CUDA_VISIBLE_DEVICES and the driver, or train with --use_cpu true --bf16 false"
         )
     if is_alone:
         return

@@ -186,7 +186,6 @@ def settings() -> dict[str, str]:
     """A hash of each stage's settings by `recipe/stage`; LoRA twins are `<recipe>-lora`."""
     found = {}
     paths = [p for name in SHIPPED for p in sorted((ROOT / "configs" / name).glob("*.yaml"))]
-    paths = [path for path in paths if "data-" not in path.stem]  # of a sweep
     twins = [(path, "-lora") for path in paths if path.parent.name not in ON_CPU]  # have no twin
     for path, twin in [*((path, "") for path in paths), *twins]:
         recipe, stage = path.parent.name + twin, path.stem

@@ -14,7 +14,6 @@ WITH_MODELS = (
     "eval.harness.cached_lm",
     "stages.adapters",
     "stages.run.callbacks",
-    "stages.own_logs",
     "stages.own_reward",
     "stages.packed_rows",
     "stages.preflight.tracker",

@@ -120,7 +120,7 @@ def test_warnings_end_with_0_and_no_network_is_asked(tmp_path):
     environment = {"HTTPS_PROXY": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hub")}
     done = run(
         "--recipe", CONFIGS / "grpo7b", "--run", tmp_path / "run", "--gpus", 8,
-        "--accelerate", "fsdp2", "--keys", "dtype=float32", **environment,
+        "--accelerate", "fsdp2", "--keys", "sft.dtype=float32", "grpo.dtype=float32", **environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "--tokenizer FOLDER" in done.stdout and "optimizer 7.1 GiB" in done.stdout

@@ -4,6 +4,7 @@ import importlib
 import re
 import shutil
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -48,17 +49,17 @@ def swept(write_recipe, tmp_path, monkeypatch):
     [COMMANDS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in COMMANDS[1:])],
     ids=lambda entries: entries[0].partition("=")[0],
 )
-def test_every_published_score_is_beside_one_of_ours(swept, entries, tmp_path):
+def test_every_published_score_is_beside_one_of_ours(swept, entries):
     choices = {key: values.split(",") for key, values in (e.split("=") for e in entries)}
     published = published_sweeps.find(NAME, choices)
     page = swept(entries)
-    down, *across = choices
-    columns = choices[across[0]] if across else [None]
-    for value in choices[down]:
-        (line,) = [line for line in page.splitlines() if line.startswith(f"| {value} |")]
-        scores = [float(cell) for cell in line.strip("|").split("|")[1:]]  # no cell is empty
-        ours, theirs = scores[: len(columns)], scores[len(columns) :]
-        assert all(0 <= score <= 1 for score in ours)
-        cells = [{down: value} | ({across[0]: one} if across else {}) for one in columns]
-        assert theirs == [published.score(cell) for cell in cells]
-    assert page.count("| finished |") == len(published.scores)
+    header, _, *lines = [line.strip("| ").split(" | ") for line in page.splitlines() if "|" in line]
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
+    assert all(0 <= float(row["avg@k"]) <= 1 and row["ended"] == "finished 1" for row in rows)
+    scores = {row["runs"]: float(row["published"]) for row in rows}
+    cells = [dict(zip(choices, cell, strict=True)) for cell in product(*choices.values())]
+    assert scores == {
+        ", ".join(f"{key}={value}" for key, value in cell.items()): published.score(cell)
+        for cell in cells
+    }
+    assert len(scores) == len(published.scores)

@@ -1,6 +1,7 @@
-"""A sweep with the tiny model: killed, gone on with, left alone once finished; other data."""
+"""A sweep with the tiny model: killed, gone on with, left alone once finished; recipes."""
 
 import json
+import shutil
 import signal
 import subprocess
 
@@ -81,25 +82,33 @@ def test_a_run_that_fails_leaves_the_others(write_recipe, tmp_path):
     assert not (tmp_path / "run/sweep/sft.learning_rate=1e30/grpo").exists()
 
 
-def test_each_data_set_is_built_trained_on_and_left_alone_once_it_is_there(write_recipe, tmp_path):
-    """The same command again builds and trains nothing; the table names set and rows."""
-    run = tmp_path / "run"
-    write_recipe("sft", max_steps=1, train_file="{run}/data/sft_train.jsonl")
+def test_another_recipe_builds_its_data_and_sft_and_is_left_alone_once_it_is_there(
+    write_recipe, tmp_path, monkeypatch
+):
+    """The recipe's own run is used as it is; the same command again trains nothing."""
+    for name in ("AUDIT", "REHEARSE"):
+        monkeypatch.setenv(name, "off")
+    other, run = tmp_path / "few", tmp_path / "run"
+    other.mkdir()
+    of_run = {"train_file": "{run}/data/sft_train.jsonl", "output_dir": "{run}/sft"}
+    shutil.move(write_recipe("sft", max_steps=1, **of_run), other)
+    shutil.move(write_recipe("grpo", max_steps=1, model_name_or_path="{run}/sft"), other)
     config = write_recipe("grpo", max_steps=1)
     entry = {"name": "synthetic", "split": "train", "options": {"max_level": 2}}
-    for name, size in (("data", 16), ("data-few", 8)):
-        data = {"output_dir": "{run}/data", "sft": [entry | {"sample": size}], "num_workers": 1}
-        (tmp_path / f"{name}.yaml").write_text(json.dumps(data))
+    data = {"output_dir": "{run}/data", "sft": [entry | {"sample": 8}], "num_workers": 1}
+    for folder in (other, tmp_path):
+        (folder / "data.yaml").write_text(json.dumps(data))
     command = ["-m", "stages.sweep", "--grpo_config", config, "--run", run]
-    command += ["--sweep", "sft.data=few"]
+    command += ["--sweep", f"recipe={tmp_path},{other}"]
     out = finish(start(*command), timeout=600)
-    assert f"| sft.data=few | {tmp_path}/data-few.yaml | synthetic | 8 |" in out
-    rows = (run / "sweep/data-few/data/sft_train.jsonl").read_text().splitlines()
-    made = run / "sweep/sft.data=few"
-    sft = json.loads((made / "sft/manifest.json").read_text())
-    grpo = json.loads((made / "grpo/manifest.json").read_text())
-    assert sft["config"]["train_file"] == f"{run}/sweep/data-few/data/sft_train.jsonl"
-    assert len(rows) == 8
-    assert grpo["config"]["model_name_or_path"] == f"{made}/sft"
+    table = json.loads((run / "sweep/table.json").read_text())
+    assert [row["ended"] for row in table] == ["finished", "finished"], out
+    (made,) = [path for path in (run / "sweep").glob("recipe=*few") if (path / "data").is_dir()]
+    assert len((made / "data/sft_train.jsonl").read_text().splitlines()) == 8
+    trained = json.loads((made / "sft/manifest.json").read_text())
+    assert trained["config"]["train_file"] == f"{made}/data/sft_train.jsonl"
+    started = json.loads((run / "sweep" / table[1]["run"] / "grpo/manifest.json").read_text())
+    assert started["config"]["model_name_or_path"] == f"{made}/sft"
+    assert not (run / "sft").exists()  # the recipe's GRPO starts from another model
     again = finish(start(*command), timeout=600)
-    assert again.count("up to date in") == 3
+    assert again.count("up to date in") == 4

@@ -5,7 +5,7 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.settings import Settings
 from stages.preflight.__main__ import show
-from stages.preflight.batches import check_precision, check_steps
+from stages.preflight.batches import check_precision, check_saves, check_steps
 from stages.preflight.inputs import (
     Finding,
     PreflightArguments,
@@ -58,6 +58,15 @@ def test_what_a_short_run_never_comes_to_is_named(changes, named):
     found = [one for one in check_steps("sft.yaml", values, 1000, 8, 125) if one.level == "warning"]
     assert len(found) == len(named)
     assert all(text in one.text for text, one in zip(named, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "weights_alone", "key"),
+    [("steps", False, ""), ("no", False, "save_strategy"), ("steps", True, "save_only_model")],
+)
+def test_a_run_that_could_not_be_resumed_is_named(strategy, weights_alone, key):
+    values = Settings({"save_strategy": strategy, "save_only_model": weights_alone}, {}, {})
+    assert "".join(one.text.partition(":")[0] for one in check_saves("sft", values)) == key
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import json
 import re
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +13,6 @@ from pipeline.key_types import own_keys, shown_type
 from pipeline.settings import build, parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, SftArguments
 from stages.host import check_grpo, check_sft
-from stages.resuming import why_not_resumed, why_restarted
 from stages.rules import check_grpo_keys, check_sft_keys
 from stages.trainer.guards import GuardSettings
 from tests.unit.stages.helpers import grpo, named, sft, write_model
@@ -82,30 +80,6 @@ def test_what_cannot_be_resumed(tmp_path, check, build):
         (checkpoint / name).touch()
     for value in (str(checkpoint), None):
         assert named(lambda value=value: check(build({key: value}))) is None
-
-
-@pytest.mark.parametrize("stage", [sft, grpo])
-@pytest.mark.parametrize(
-    ("values", "steps", "says"),
-    [
-        ({}, 1000, ""),
-        ({"save_only_model": True}, 1000, "save_only_model"),
-        ({"save_strategy": False}, 1000, "save_strategy"),  # YAML's bare `no`
-        ({"ignore_data_skip": True}, 1000, "ignore_data_skip"),
-        ({"save_steps": 80}, 80, "save_steps"),
-        ({"save_steps": 80}, 81, ""),
-        ({"save_strategy": "epoch"}, 80, "save_strategy"),
-        ({"save_strategy": "epoch"}, 81, ""),
-    ],
-)
-def test_a_run_says_what_a_kill_would_cost(stage, values, steps, says):
-    settings = stage(values)
-    state = SimpleNamespace(
-        save_steps=settings.save_steps, max_steps=steps, num_train_epochs=steps / 80
-    )
-    assert why_restarted(settings, state)[0].partition(":")[0] == says
-    if says not in ("", "save_steps") and "epoch" not in values.values():
-        assert why_not_resumed(settings)[0].partition(":")[0] == says
 
 
 @pytest.mark.parametrize(

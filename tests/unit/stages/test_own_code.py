@@ -77,7 +77,7 @@ def test_a_file_names_a_curriculum_only_where_the_user_allows_it(check, module, 
     Path("my_own_curriculum.py").write_text(CLASSES)
     monkeypatch.setenv("ALLOW_CODE", "1")
     check(f"curriculum: '{CURRICULUM}'\n")
-    assert own_files([CURRICULUM]) == [Path("my_own_curriculum.py")]
+    assert own_files([CURRICULUM])[0] == Path("my_own_curriculum.py")
 
 
 def test_the_command_line_names_a_curriculum(check, module):
@@ -162,40 +162,17 @@ def test_a_reward_that_is_listed_twice_is_refused(check, names):
     assert str(refused.value).startswith(f"reward_funcs: {names[-1]} ")
 
 
-FILES = {
-    "my_own_rewards.py": "from my_helper import BONUS\nimport my_package.inner, json, numpy\n"
-    "def brief(**_):\n    import my_late\n",
-    "my_helper.py": "import my_own_rewards, my_deep\nBONUS = 1.0\n",
-    "my_deep.py": "import my_folder.inner, my_installed\n",
-    "my_late.py": "import my_broken, no_such_module\nfrom . import no_package\n",
-    "my_broken.py": "this is no Python",
-    "my_package/__init__.py": "",
-    "my_package/inner.py": "from . import sibling\nfrom .sibling import name\n",
-    "my_package/sibling.py": "name = 1\nfrom grading.grade import grade\n",
-    "my_folder/inner.py": "",  # without __init__.py
-    "my_package/unused.py": "",
-    "my_unused.py": "",
-    "site-packages/my_installed.py": "",
-}
-USED = {name for name in FILES if "unused" not in name and "installed" not in name}
-
-
-def test_a_file_that_own_code_imports_is_hashed_too(check, monkeypatch):
-    for name, source in FILES.items():
+def test_the_files_beside_own_code_are_hashed_too(check, monkeypatch):
+    files = ("my_own_rewards.py", "beside.py", "folder/other.py", "site-packages/my_installed.py")
+    for name in files:
         Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(source)
+        Path(name).write_text(SOURCE)
     monkeypatch.syspath_prepend(Path("site-packages").resolve())
-    before = {*__import__("sys").modules}
-    found = own_files([NAME, "my_own_rewards.other", "correctness_reward"])
-    assert found[0] == Path("my_own_rewards.py") and len(found) == len({*found})
-    assert {*map(str, found)} == USED
-    for name in {*__import__("sys").modules} - before:
-        monkeypatch.delitem(__import__("sys").modules, name)
+    found = own_files([NAME, "my_own_rewards.other", "my_installed:brief", "correctness_reward"])
+    assert [*map(str, found)] == ["site-packages/my_installed.py", "my_own_rewards.py", "beside.py"]
+    monkeypatch.delitem(__import__("sys").modules, "my_installed")
 
 
-def test_a_package_around_own_code_is_hashed_and_this_projects_modules_are_not(monkeypatch):
+def test_of_this_projects_modules_the_named_one_alone_is_hashed(monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[3])
-    name = "tests.integration.audit.runs:own_reward"
-    found = {*map(str, own_files([name]))}
-    assert found >= {"tests/integration/audit/runs.py", "tests/__init__.py"}
-    assert not [one for one in found if not one.startswith("tests/")]
+    assert own_files(["stages.rewards:correctness_reward"]) == [Path("stages/rewards.py")]

@@ -2,13 +2,16 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from eval.report import __main__ as report
 from eval.report import plots
 from pipeline.errors import UserError
+from pipeline.request import read
 from stages import published_sweeps, sweep, sweep_page
+from stages.preflight import rehearsal
 
 
 def test_every_combination_in_the_order_of_the_keys():
@@ -32,7 +35,7 @@ def test_every_combination_in_the_order_of_the_keys():
         (["beta=0.1,0.1"], "repeats a key"),
         (["beta=0.1", "beta=0.2"], "repeats a key"),
         (["output_dir=a,b"], "cannot be varied"),
-        (["sft.data=own,own"], "repeats a key"),
+        (["recipe=a,a"], "repeats a key"),
     ],
 )
 def test_a_mistake_is_one_line(entries, word):
@@ -57,18 +60,18 @@ def test_the_row_of_a_run(tmp_path):
     assert row == {
         "run": "beta=0.1", "steps": 20, "reward": pytest.approx(15.5),
         "correct": pytest.approx(0.775), "first avg@k": 0.5, "avg@k": 0.4, "best avg@k": 0.5,
-        "guards": "eos 1, weights 2", "ended": "finished",
+        "guards": {"eos": 1, "weights": 2}, "ended": "finished",
         "curve": [(10, 0.5), (20, 0.4)], "values": {"beta": "0.1"},
     }  # fmt: skip
     line = sweep_page.to_markdown([row], "A sweep").splitlines()[4]
-    cells = "| 20 | 15.500 | 0.775 | 0.500 | 0.400 | 0.500 | eos 1, weights 2 |"
-    assert line.startswith(f"| beta=0.1 {cells}")
+    cells = "| all | 1 | 20 | 15.500 | 0.775 | 0.500 | 0.400 | 0.500 | -0.100 | eos 1, weights 2 |"
+    assert line == f"{cells} finished 1 |"
 
 
 def test_a_run_that_ended_early_shows_what_its_last_checkpoint_knows(tmp_path):
     row = sweep.read_row(tmp_path, "a", "exit 1") | {"values": {}}
     empty = sweep_page.to_markdown([row], "A sweep")
-    assert empty.splitlines()[4] == "| a | 0 |  |  |  |  |  |  | exit 1 |"
+    assert empty.splitlines()[4] == "| all | 1 | 0 | exit 1 1 |"
     write_state(tmp_path / "checkpoint-4", [{"step": 4, "rollout/rewards": 0.25}])
     row = sweep.read_row(tmp_path, "a", "exit 1")
     assert (row["steps"], row["reward"]) == (4, 0.25)
@@ -155,6 +158,104 @@ def test_any_value_has_a_folder_of_its_own_within_the_sweeps():
     assert max(map(len, runs)) <= 200
 
 
+@pytest.fixture
+def recipes(tmp_path, monkeypatch):
+    """Two recipes with SFT and GRPO, `mine` and `configs/hard`; the working folder is theirs."""
+    monkeypatch.chdir(tmp_path)
+    sources = [{"name": "synthetic", "split": "train"}]
+    start = {"model_name_or_path": "a/b", "use_cpu": True, "bf16": False}
+    made = {"train_file": "{run}/data/sft_train.jsonl", "output_dir": "{run}/sft"}
+    grpo = {"train_file": "{run}/data/grpo_train.jsonl", "output_dir": "{run}/grpo"}
+    for recipe in ("mine", "configs/hard"):
+        files = {"data": {"output_dir": "{run}/data", "sft": sources, "grpo": sources}}
+        files |= {"sft": start | made}
+        files |= {"grpo": start | grpo | {"model_name_or_path": "{run}/sft"}}
+        Path(recipe).mkdir(parents=True)
+        for name, keys in files.items():
+            Path(recipe, f"{name}.yaml").write_text(json.dumps(keys))  # JSON is YAML
+    return tmp_path
+
+
+def of_mine(*entries, **keys):
+    return sweep.SweepArguments(grpo_config="mine/grpo.yaml", run="r", sweep=[*entries], **keys)
+
+
+def test_another_recipe_has_a_folder_of_its_own_and_the_own_one_the_runs(recipes):
+    args = of_mine("recipe=mine,hard", "beta=0.1")
+    runs = sweep.combinations(args.sweep)
+    own, hard = (dict(sweep.commands(args, name, one))["grpo"] for name, one in runs.items())
+    end = f"--beta 0.1 --output_dir r/sweep/{next(iter(runs))}/grpo"
+    assert " ".join(own) == f"--config mine/grpo.yaml --run_dir r {end}"
+    folder, end = "r/sweep/recipe=hard", f"--beta 0.1 --output_dir r/sweep/{[*runs][1]}/grpo"
+    assert " ".join(hard) == f"--config configs/hard/grpo.yaml --run_dir {folder} {end}"
+    assert sweep.other_recipes(args, runs) == {folder: "configs/hard"}
+    args = of_mine("recipe=hard", "sft.seed=1")
+    ((name, values),) = sweep.combinations(args.sweep).items()
+    sft = dict(sweep.commands(args, name, values))["sft"]
+    made = "r/sweep/recipe=hard,sft.seed=1/sft"
+    start = f"--config configs/hard/sft.yaml --run_dir {folder} --seed 1"
+    assert " ".join(sft) == f"{start} --output_dir {made}"
+
+
+def test_what_another_recipe_needs_is_made_by_the_pipeline(recipes):
+    launcher = "python -m stages.run.launch --config_file a.yaml -m"
+    args = of_mine(model="m", overlay="lora.yaml", keys=["grpo.top_p=0.8"], launcher=launcher)
+    words = sweep.preparation(args, "configs/hard", "place")
+    assert words == [
+        "pipeline", "data", "audit", "sft", "RECIPE=configs/hard", "RUN=place", "MODEL=m",
+        "LORA=1", "ACCELERATE=--config_file a.yaml", "grpo.top_p=0.8",
+    ]  # fmt: skip
+    request = read(words[1:], {})
+    assert request.recipe == "configs/hard" and request.run == "place"
+    assert request.stages == ["data", "audit", "sft"]
+
+
+def test_a_run_is_not_started_where_its_recipe_failed(recipes, monkeypatch):
+    started = []
+
+    def run(_, words, **__):
+        started.append(words[2])
+        return 3 if words[2] == "pipeline" else 0
+
+    monkeypatch.setattr(sweep.Runner, "run", run)
+    monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sweep, "check", lambda *_: None)
+    flags = ["--grpo_config", "mine/grpo.yaml", "--run", "r"]
+    monkeypatch.setattr("sys.argv", ["sweep", *flags, "--sweep", "recipe=hard,mine", "seed=0,1"])
+    with pytest.raises(UserError, match="4 of 4 runs did not finish"):  # nothing was trained
+        sweep.main()
+    assert started == ["pipeline", "stages.grpo", "stages.grpo"]
+    table = json.loads(Path("r/sweep/table.json").read_text())
+    assert [row["ended"] for row in table] == ["exit 3"] * 2 + ["exit 0"] * 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "change", "words"),
+    [
+        ("recipe=mine,hrad", {}, "no recipe in configs/hrad; did you mean hard"),
+        ("recipe=hard,configs/hard", {}, "recipe: hard and configs/hard are one value"),
+        ("recipe=hard,./mine,mine", {}, "recipe: ./mine and mine are one value"),
+        ("recipe=hard", {"sft": {"learning_rat": 1}}, "configs/hard/sft.yaml: unknown key"),
+        ("recipe=hard", {"data": {"sfd": 1}}, "configs/hard/data.yaml: unknown key"),
+        ("recipe=hard", {"grpo": {"num_generations": 3}}, "configs/hard/grpo.yaml: num_gen"),
+        ("recipe=hard", {"grpo": None}, "recipe=hard: has no grpo.yaml"),
+    ],
+)
+def test_a_mistake_of_another_recipe_is_found_before_anything_runs(
+    recipes, monkeypatch, entry, change, words
+):
+    for stage, keys in change.items():
+        file = Path(f"configs/hard/{stage}.yaml")
+        file.write_text(json.dumps(json.loads(file.read_text()) | (keys or {})))
+        if keys is None:
+            file.unlink()
+    flags = ["--recipe", "mine", "--run", "r", "--goal", "grpo", "--sweep", entry]
+    monkeypatch.setattr("sys.argv", ["rehearsal", *flags])
+    with pytest.raises(UserError, match=words) as refused:
+        rehearsal.main()
+    assert "\n" not in str(refused.value) and not Path("r").exists()
+
+
 def commands_of(*entries):
     args = sweep.SweepArguments(grpo_config="c/grpo.yaml", run="r", sweep=[*entries])
     ((name, values),) = sweep.combinations([*entries]).items()
@@ -179,7 +280,8 @@ def test_the_twins_differ_in_their_rewards_alone():
 
 
 def rows_of(*entries, last):
-    empty = dict.fromkeys(sweep_page.COLUMNS) | {"first avg@k": 0.0}
+    empty = dict.fromkeys(sweep_page.MEANS) | {"first avg@k": 0.0}
+    empty |= {"steps": 1, "guards": {}, "ended": "finished"}
     return [
         empty
         | {"run": name, "avg@k": last(one), "values": one, "curve": [(0, 0.0), (1, last(one))]}
@@ -191,48 +293,43 @@ def test_seeds_are_what_means_and_intervals_are_over():
     def last(run):
         return float(run["beta"]) + int(run["seed"])
 
-    _, found = sweep_page.seeds_table(rows_of("seed=0,1,2", "beta=0.5,0", last=last))
+    header, found = sweep_page.table(rows_of("seed=0,1,2", "beta=0.5,0", last=last))
+    first, second = (dict(zip(header, row, strict=True)) for row in found)
     # Student's t(2) is 4.30; paired by seed, the seeds' differences cancel out.
-    assert found[0][-3:] == ["1.500 ± 2.483", "1.500 ± 2.483", ""]
-    assert found[1][-3:] == ["1.000 ± 2.483", "1.000 ± 2.483", "-0.500 ± 0.000"]
-
-
-def test_two_keys_are_a_grid(tmp_path):
-    rows = rows_of("beta=1,0", "temperature=0.7,0.8", "epsilon=1", last=lambda run: 0.25)
-    rows[-1]["avg@k"] = None  # it failed
-    sweep_page.write(tmp_path, rows, "A sweep")
-    page = (tmp_path / "table.md").read_text()
-    assert "| 1 | 0.250 | 0.250 |\n| 0 | 0.250 |  |" in page
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG") and "(curves.png)" in page
-    assert sweep_page.grid_table(rows_of("beta=1,0", last=lambda run: 0.25)) is None
+    assert first["avg@k"] == first["change"] == "1.500 ± 2.483"
+    assert second["avg@k"] == second["change"] == "1.000 ± 2.483"
+    less = "less the first's"
+    assert (first[less], second[less]) == ("", "-0.500 ± 0.000")
+    assert first["seeds"] == "3" and first["ended"] == "finished 3" and "reward" not in first
 
 
 def test_published_scores_stand_beside_ours(tmp_path):
     published = published_sweeps.find("perplexity-gsm8k", ["learning_rate", "beta"])
     rows = rows_of("beta=0.10,0.01", "learning_rate=8.0e-8,8e-7", last=lambda run: 0.25)
     rows[1]["avg@k"] = None  # beta 0.10 at 8e-7 failed
-    sweep_page.write(tmp_path, rows, "A sweep", published=published)
-    page = (tmp_path / "table.md").read_text()
-    ours = ["ours, avg@k: 0.10", "ours, avg@k: 0.01", "ours, avg@k: 0.001"]
-    theirs = ["published: 0.10", "published: 0.01", "published: 0.001"]
-    lines = [
-        ["learning_rate \\ beta", *ours, *theirs],
-        ["8.0e-8", "0.250", "0.250", "", "0.426", "0.434", "0.422"],
-        ["1e-7", "", "", "", "0.432", "0.492", "0.414"],
-        ["8e-7", "", "0.250", "", "", "", ""],
+    sweep_page.write(tmp_path, rows, "A sweep", published)
+    header, body = sweep_page.table(rows, published)
+    columns = [header.index(name) for name in ("runs", "avg@k", "published")]
+    assert [[row[at] for at in columns] for row in body] == [
+        ["beta=0.10, learning_rate=8.0e-8", "0.250", "0.426"],
+        ["beta=0.10, learning_rate=8e-7", "", ""],
+        ["beta=0.01, learning_rate=8.0e-8", "0.250", "0.434"],
+        ["beta=0.01, learning_rate=8e-7", "0.250", ""],
     ]
-    assert all(f"| {' | '.join(line)} |" in page for line in lines)
+    page = (tmp_path / "table.md").read_text()
+    assert all(f"| {' | '.join(line)} |" in page for line in [header, *body])
     assert "validation score" in page and "Llama 3.1 8B" in page and "ended early" in page
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG") and "(curves.png)" in page
 
 
-def test_published_scores_of_one_key_and_before_the_first_run_has_one(tmp_path):
+def test_before_the_first_evaluation_there_is_no_picture(tmp_path):
     published = published_sweeps.find("perplexity-gsm8k", ["temperature"])
     rows = rows_of("temperature=0.7,1", "max_steps=2", "seed=0,1", last=lambda run: None)
     rows = [row | {"curve": []} for row in rows]  # no run has got as far
-    sweep_page.write(tmp_path, rows, "A sweep", published=published)
+    sweep_page.write(tmp_path, rows, "A sweep", published)
     page = (tmp_path / "table.md").read_text()
-    assert "| temperature | ours, correct | published |" in page
-    assert "| 1 |  | 0.452 |" in page and "| 1.3 |  | 0.082 |" in page
+    assert "| runs | seeds | steps | first avg@k | published | ended |" in page
+    assert "| temperature=1 | 2 | 1 | 0.000 ± 0.000 | 0.452 | finished 2 |" in page
     assert ".png" not in page
 
 
