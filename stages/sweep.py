@@ -33,11 +33,12 @@ from pipeline.errors import UserError, run_cli
 from pipeline.json_files import is_number
 from pipeline.keys import as_flags
 from pipeline.keys import flags as key_flags
+from pipeline.keys import split as split_keys
 from pipeline.lock import claim
 from pipeline.models.card import count_guards
 from pipeline.settings import Settings, build, parse, read_settings, run_check, setting
 from pipeline.side_by_side import Runner
-from pipeline.stages import STAGES, has_file, load_keys, order
+from pipeline.stages import STAGES, config_name, has_file, load_keys, order
 from pipeline.values import Count
 from pipeline.variables import find_recipe
 from stages import published_sweeps, sweep_page
@@ -160,7 +161,9 @@ def preparation(args: SweepArguments, recipe: str, folder: str) -> list[str]:
     if os.environ.get("AUDIT") == "off":
         stages.remove("audit")
     given = {"RECIPE": recipe, "RUN": folder, "MODEL": args.model, "DATA_ROOT": args.data_root}
-    given |= {"KEYS": shlex.join(args.keys), "LORA": "1" if args.overlay else None}
+    files = {config_name(stage) for stage in stages}
+    keys = [entry for entry in args.keys if files & split_keys([entry], recipe).keys()]
+    given |= {"KEYS": shlex.join(keys), "LORA": "1" if args.overlay else None}
     _, _, *launch = shlex.split(args.launcher)  # python -m
     given["ACCELERATE"] = shlex.join(launch[1:-1])  # stages.run.launch FLAGS -m
     return ["pipeline", *stages, *(f"{key}={value}" for key, value in given.items() if value)]

@@ -171,11 +171,12 @@ def test_another_recipe_has_a_folder_of_its_own_and_the_own_one_the_runs(recipes
 
 def test_what_another_recipe_needs_is_made_by_the_pipeline(recipes):
     launcher = "python -m stages.run.launch --config_file a.yaml -m"
-    args = of_mine(model="m", overlay="lora.yaml", keys=["grpo.top_p=0.8"], launcher=launcher)
+    args = of_mine(model="m", overlay="lora.yaml", launcher=launcher)
+    args.keys = ["grpo.top_p=0.8", "sft.max_length=64", "learning_rate=1e-5"]
     words = sweep.preparation(args, "configs/hard", "place")
     assert words == [
         "pipeline", "data", "audit", "sft", "RECIPE=configs/hard", "RUN=place", "MODEL=m",
-        "KEYS=grpo.top_p=0.8", "LORA=1", "ACCELERATE=--config_file a.yaml",
+        "KEYS=sft.max_length=64 learning_rate=1e-5", "LORA=1", "ACCELERATE=--config_file a.yaml",
     ]  # fmt: skip
     request = read(words[1:], {})
     assert request.recipe == "configs/hard" and request.run == "place"
