@@ -32,7 +32,7 @@ from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 from eval.harness.superseded import RESULTS, check_model, difference, keep
 from pipeline import json_files, manifest
-from pipeline.console import notice, quiet_evaluation, quiet_harness
+from pipeline.console import notice, quiet, quiet_harness
 from pipeline.errors import run_cli
 from pipeline.folders import check_output
 from pipeline.launched import in_launch
@@ -148,7 +148,7 @@ def evaluate_checkpoint(
     `superseded`: checkpoints whose earlier results are to be kept, this one's or later ones', and
     why.
     """
-    quiet_evaluation()
+    quiet()
     started, folder = time.time(), Path(args.output_dir) / name
     engine = load_engine(path, "checkpoints", args, processes.local_rank)
     model = f"{fingerprint['checkpoint']} {fingerprint['engine']}"

@@ -4,16 +4,12 @@ Rows, completions and file names are untrusted. Their control characters could c
 write into the clipboard or make an incorrect answer look correct.
 """
 
-import codecs
 import contextlib
-import errno
 import importlib
 import io
-import locale
 import logging
 import os
 import re
-import select
 import sys
 import warnings
 from collections.abc import Iterator
@@ -68,34 +64,12 @@ class UnfailingFile(io.FileIO):
     The reader of a pipe ends, a log's disk is full, a terminal is gone: the work goes on.
     """
 
-    is_told = False
-
     def write(self, data: Any) -> int:
-        """Write all of it, waiting for a slow reader of a non-blocking pipe."""
-        rest = memoryview(data).cast("B")
-        length = len(rest)
+        """The bytes that are written; all of them, where none can be."""
         try:
-            while rest:
-                written = super().write(rest)
-                if written is None:
-                    self._wait()
-                rest = rest[written or 0 :]
-        except OSError as error:
-            self._tell(error)
-        return length
-
-    def _wait(self) -> None:
-        waiting = select.poll()
-        waiting.register(self.fileno(), select.POLLOUT)
-        waiting.poll()
-
-    def _tell(self, error: OSError) -> None:
-        """Say once on stderr that stdout gets lost, but not that its reader has ended."""
-        if self.fileno() == 1 and error.errno != errno.EPIPE and not self.is_told:
-            line = f"notice: stdout cannot be written ({error.strerror}); the work goes on\n"
-            with contextlib.suppress(OSError):
-                os.write(2, line.encode())
-        self.is_told = True
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def protect_output() -> None:
@@ -110,28 +84,16 @@ def protect_output() -> None:
         except OSError:
             # The lowest free number: those below are open by now.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    sys.stdout = _unfailing(sys.stdout, sys.__stdout__, 1)
-    sys.stderr = _unfailing(sys.stderr, sys.__stderr__, 2)
-
-
-def _unfailing(stream: Any, pythons: Any, number: int) -> Any:
-    """A stream like this one that writes to an `UnfailingFile`; another's stays as it is."""
-    if stream is None:  # it was closed, and its number may be another file's by now
-        file = UnfailingFile(os.devnull, "w")
-        return io.TextIOWrapper(file, "utf-8", "backslashreplace", write_through=True)
-    if stream is not pythons:  # such as a notebook's
-        return stream
-    with contextlib.suppress(OSError):
-        stream.flush()
-    file = UnfailingFile(number, "w", closefd=False)
-    is_unbuffered = isinstance(stream.buffer, io.RawIOBase)  # python -u
-    return io.TextIOWrapper(
-        file if is_unbuffered else io.BufferedWriter(file),
-        encoding=stream.encoding,
-        errors="backslashreplace",
-        line_buffering=stream.line_buffering,
-        write_through=stream.write_through,
-    )
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is getattr(sys, f"__{name}__"):  # no other's, such as a notebook's
+            with contextlib.suppress(OSError, AttributeError):
+                stream.flush()
+            os.set_blocking(number, True)  # a slow reader is waited for
+            file = io.BufferedWriter(UnfailingFile(number, "w", closefd=False))
+            encoding = stream.encoding if stream else "utf-8"
+            text = io.TextIOWrapper(file, encoding, "backslashreplace", line_buffering=True)
+            setattr(sys, name, text)
 
 
 def write_past_locks(text: str) -> None:
@@ -202,20 +164,6 @@ class Bar(tqdm):
         super().close()
 
 
-def use_utf8() -> None:
-    """Start this process again in Python's UTF-8 mode, where the locale has another encoding.
-
-    Libraries read files of their own by the locale: TRL's template of a model card, at the first
-    save. What is printed keeps the terminal's encoding.
-    """
-    if sys.flags.utf8_mode or codecs.lookup(locale.getencoding()).name == "utf-8":
-        return
-    if sys.stdout:
-        os.environ.setdefault("PYTHONIOENCODING", f"{sys.stdout.encoding}:backslashreplace")
-    os.environ["PYTHONUTF8"] = "1"
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
 def quiet_loggers(*names: str) -> None:
     """Let these loggers report errors only; a library may set its level again when imported."""
     for name in names:
@@ -229,15 +177,6 @@ def quiet_imports() -> None:
     quiet_loggers(*_AT_IMPORT)
     deepspeed = logging.getLogger("DeepSpeed")
     deepspeed.addFilter(lambda record: record.filename != "real_accelerator.py")
-
-
-def quiet_transformers() -> None:
-    """Silence log lines and progress bars of transformers and the hub."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from transformers.utils import logging as hf_logging
-
-    hf_logging.disable_progress_bar()
-    quiet_loggers("transformers", "huggingface_hub")
 
 
 @contextlib.contextmanager
@@ -255,15 +194,6 @@ def quiet_launcher() -> None:
     """Silence all loggers of a process that only starts others; call it before importing torch."""
     logging.disable(logging.ERROR)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # stack traces of every broken connection
-
-
-def quiet_evaluation() -> None:
-    """Silence transformers, the harness and the bars of datasets; evaluation has its own bar."""
-    quiet_transformers()
-    import datasets
-
-    datasets.disable_progress_bars()
-    quiet_loggers("lm_eval")
 
 
 def quiet_harness() -> None:
@@ -291,8 +221,13 @@ def quiet_trackers(names: list[str]) -> None:
 
 
 def quiet() -> None:
-    """Silence warnings and progress bars of the Hugging Face libraries; a stage has its own bar."""
+    """Silence warnings, log lines and bars of the Hugging Face libraries; a stage has its own."""
     warnings.filterwarnings("ignore", category=UserWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
-    quiet_evaluation()
-    quiet_loggers("trl", "datasets")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import datasets
+    from transformers.utils import logging as hf_logging
+
+    hf_logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    quiet_loggers("transformers", "huggingface_hub", "datasets", "trl", "lm_eval")

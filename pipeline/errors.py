@@ -1,8 +1,6 @@
 """Errors: a user's mistake is one line with place, value and remedy, and exit code 2."""
 
-import contextlib
 import errno
-import json
 import os
 import shutil
 import signal
@@ -14,14 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.console import (
-    UnfailingFile,
-    is_main_process,
-    one_line,
-    protect_output,
-    quiet_imports,
-    use_utf8,
-)
+from pipeline.console import one_line, protect_output, quiet_imports
 from pipeline.memory import memory_fault, num_oom_kills
 from pipeline.stages import stage_of_process
 from pipeline.values import redact
@@ -35,7 +26,7 @@ DISK_IS_FULL = (
     *map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
     "inline_container",
 )
-_needed: dict[Path, float] = {}  # by folder of this process: bytes that it is known to need, or 0
+_folders: list[Path] = []  # that this process writes to
 
 
 class UserError(ValueError):
@@ -74,27 +65,17 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
 
     A `UserError` or a disk's error gives exit code 2, a `LostError` 75, memory that is full 71,
     Ctrl-C 130. A stage that something ends with `sys.exit(0)` has not finished: exit code 2.
-    With `--json` stdout gets one object at the end: {"exit_code", "error", "output_dir", and the
-    manifest's "stage", "counts", "wall_time_s", ...}. Everything else goes to stderr. Output that
-    cannot be written changes neither the run nor its exit code.
+    Output that cannot be written changes neither the run nor its exit code.
     """
-    use_utf8()
     protect_output()
     quiet_imports()
     ask_nobody()
-    json_output = None
     if is_first:  # before, while modules are imported, Ctrl-C just ends the process
         signal.signal(signal.SIGINT, signal.default_int_handler)
         threading.excepthook = _thread_error
-        if "--json" in sys.argv:
-            sys.argv.remove("--json")
-            json_output = UnfailingFile(os.dup(1), "w")
-            os.dup2(2, 1)  # of child processes too
     code, line = _run_to_end(main)
     if line:
         _tell(code, line)
-    if json_output is not None and is_main_process():
-        json_output.write(f"{json.dumps(_summary(code, line))}\n".encode())
     if code:
         sys.exit(code)
 
@@ -119,7 +100,7 @@ def _run_to_end(main: Callable[[], None]) -> tuple[Any, str | None]:
     except KeyboardInterrupt:
         return INTERRUPTED, "interrupted: run the same command again to resume"
     except SystemExit as end:
-        if end.code or not _needed:  # `--help` ends before a folder is claimed
+        if end.code or not _folders:  # `--help` ends before a folder is claimed
             return end.code or 0, None
         last = traceback.extract_tb(end.__traceback__)[-1]
         fault = f"sys.exit() in {last.filename}, line {last.lineno}, before the work was finished"
@@ -149,34 +130,9 @@ def _tell(code: int, line: str) -> None:
 
 
 def _thread_error(args: threading.ExceptHookArgs) -> None:
-    """Leave a disk's fault in a thread (TensorBoard's writer) to the main one, which meets it.
-
-    Memory that is full gets a line: the main thread may have enough.
-    """
-    if disk_fault(args.exc_value):
-        return
-    if args.exc_value is not None and (why := memory_fault(args.exc_value)):
-        sys.stderr.write(f"notice: out of memory in a thread of its own ({one_line(why)})\n")
-        return
-    threading.__excepthook__(args)
-
-
-def _summary(code: int, line: str | None) -> dict[str, Any]:
-    """The object of `--json`; after a success it has the short keys of the folder's manifest."""
-    found: dict[str, Any] = {"exit_code": code, "error": line, "output_dir": None}
-    if not _needed:
-        return found
-    folder = next(iter(_needed))
-    found["output_dir"] = str(folder)
-    manifest = folder / "manifest.json"
-    if code == 0 and manifest.is_file():
-        made: Any = {}
-        with contextlib.suppress(ValueError, RecursionError):
-            made = json.loads(manifest.read_text(encoding="utf-8"))
-        left_out = ("config", "inputs", "files", "versions")
-        if isinstance(made, dict):
-            found |= {key: value for key, value in made.items() if key not in left_out}
-    return found
+    """Leave a disk's fault in a thread, such as TensorBoard's, to the main one, which meets it."""
+    if not disk_fault(args.exc_value):
+        threading.__excepthook__(args)
 
 
 def memory_line(why: str) -> str:
@@ -203,9 +159,9 @@ def killed(what: str, num_before: int | None) -> UserError:
     return OutOfMemoryError(f"{line}: out of main memory, says the kernel; {remedy}; {resumes}")
 
 
-def note_folder(folder: Path, needed: float = 0) -> None:
-    """Remember where this process writes, and how much, for the message when a disk is full."""
-    _needed[folder] = needed
+def note_folder(folder: Path) -> None:
+    """Remember where this process writes, for the message when a disk is full."""
+    _folders.append(folder)
 
 
 def check_space(
@@ -216,7 +172,7 @@ def check_space(
     Args:
         find_kept: finds lines on files that the user may remove.
     """
-    note_folder(Path(folder), needed)
+    note_folder(Path(folder))
     free = shutil.disk_usage(folder).free
     if free < needed:
         fault = f"{what} needs {size(needed)}, its disk has {size(free)} free"
@@ -243,20 +199,11 @@ def disk_fault(error: BaseException | None) -> str | None:
     """
     while error is not None:
         name = getattr(error, "filename", None) if isinstance(error, OSError) else None
+        place = os.fsdecode(name) if isinstance(name, str | bytes) else ""
         if any(words in str(error) for words in DISK_IS_FULL):
-            most = max(_needed.values(), default=0)
-            place = Path(os.fsdecode(name)) if name else next(reversed(_needed), Path("."))
-            space = f"{_free(place)} free, {size(most) if most else 'more'} needed"
-            return f"{place}: {error}; {space}: free space, then repeat the command"
-        if isinstance(error, OSError) and error.errno and isinstance(name, str | bytes):
-            return f"{os.fsdecode(name)}: {error.strerror}; correct that, then repeat the command"
+            place = place or (_folders or [Path(".")])[-1]
+            return f"{place}: {error}; free space, then repeat the command"
+        if place and isinstance(error, OSError) and error.errno:
+            return f"{place}: {error.strerror}; correct that, then repeat the command"
         error = error.__cause__
     return None
-
-
-def _free(place: Path) -> str:
-    """The free space where a file is or would be; "?" where that cannot be found out."""
-    try:
-        return size(shutil.disk_usage(nearest(place)).free)
-    except OSError:
-        return "?"

@@ -29,8 +29,6 @@ FORMATS = (".jsonl", ".json", ".csv", ".tsv")
 SUFFIXES = (*FORMATS, *(f"{name}.gz" for name in FORMATS), ".parquet", ".arrow")
 SPLITS = ("train", "test", "validation", "valid", "val", "dev", "eval")
 _PARQUET_ROWS = 256  # a row of worked solutions can take 200 kB: a few hundred are held at once
-MAX_ROW = 1 << 24  # bytes of a line; 64 k tokens of thought take 0.3 MB
-TOO_LONG = f"longer than {MAX_ROW >> 20} MiB; split or remove the row"
 EXACT = 2.0**53  # below, a float holds every whole number
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _OWN_MAGIC = {".gz": b"\x1f\x8b", ".parquet": b"PAR1"}
@@ -156,15 +154,10 @@ def _open(path: Path) -> Iterator[gzip.GzipFile | BinaryIO]:
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield `(line number from 1, bytes)`; a line that is longer than `MAX_ROW` is cut there."""
-    number, is_start = 0, True
+    """Yield `(line number from 1, bytes)`."""
     # Binary mode splits on \n alone; text mode's splitlines breaks rows that hold U+2028.
     with _open(path) as file:
-        while piece := file.readline(MAX_ROW + 1):
-            if is_start:
-                number += 1
-                yield number, piece
-            is_start = piece.endswith(b"\n")
+        yield from enumerate(file, 1)
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -226,9 +219,6 @@ def _holds_list(path: Path) -> bool:
 def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     for number, line in _read_lines(path):
         where = f"{path}:{number}"
-        if len(line) > MAX_ROW:
-            yield where, BadRow(f"{where}: {TOO_LONG}")
-            continue
         text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
         if not text.strip():
             continue
@@ -259,16 +249,6 @@ def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         yield where, _to_row(value, text, where)
 
 
-def _csv_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a CSV file, and for one that is too long one that is over the limit."""
-    for _, line in _read_lines(path):
-        if len(line) > MAX_ROW:
-            yield "-" * (MAX_ROW + 1)  # in quotes, too
-        else:
-            # Spreadsheets begin the file with a byte order mark, which would belong to a name.
-            yield line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-
-
 def _find_delimiter(header: str, usual: str) -> str:
     """What separates the names of a header: the usual sign, or where it has none, another one."""
     bare = re.sub(r'"[^"]*"', "", header)
@@ -276,8 +256,10 @@ def _find_delimiter(header: str, usual: str) -> str:
 
 
 def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
-    csv.field_size_limit(MAX_ROW)  # the module's own is 128 kB
-    lines = _csv_lines(path)
+    csv.field_size_limit(2**31 - 1)  # the module's own is 128 kB
+    # Spreadsheets begin the file with a byte order mark, which would belong to a name.
+    texts = (line.decode("utf-8", "surrogateescape") for _, line in _read_lines(path))
+    lines = (text.removeprefix("\ufeff") for text in texts)
     header = next(lines, "")
     delimiter = _find_delimiter(header, "\t" if ".tsv" in path.suffixes[-2:] else ",")
     reader = csv.DictReader(itertools.chain([header], lines), strict=True, delimiter=delimiter)

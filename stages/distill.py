@@ -22,8 +22,8 @@ the same name take another `output_dir`.
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -114,10 +114,8 @@ class DistillArguments(ProblemSetArguments):
             changes = {key: value for key, value in entry.items() if key != "name"}
             values = typed(changes, known, where)
             values = {k: known[k].default if v is UNSET else v for k, v in values.items()}
-            try:
+            with named(name):
                 found[name] = replace(self, **values, teachers=[])
-            except UserError as error:
-                raise UserError(f"{where}: {error}") from error
             for other, teacher in found.items():
                 if other != name and teacher.asked() == found[name].asked():
                     raise UserError(
@@ -144,10 +142,19 @@ def check_keys(settings: Settings) -> None:
         name = entry["name"]
         given = {key: value for key, value in entry.items() if value is not None}
         own = Settings(given | {"backend": backends[name]}, {}, known_keys(DistillArguments))
-        try:
+        with named(name):
             check_backends(own, [own.backend])
-        except UserError as error:
-            raise UserError(f"teachers: {name}: {error}") from error
+
+
+@contextmanager
+def named(name: Any) -> Iterator[None]:
+    """Name the teacher of a list whose mistake is refused inside; None for a teacher alone."""
+    try:
+        yield
+    except UserError as error:
+        if name is None:
+            raise
+        raise UserError(f"teachers: {name}: {error}") from error
 
 
 def check_teachers(values: Settings) -> None:
@@ -155,12 +162,8 @@ def check_teachers(values: Settings) -> None:
     check_keys(values)
     for teacher in values.get("teachers") or [{}]:
         own = {"model_name_or_path": ""} | values | teacher
-        try:
+        with named(teacher.get("name")):
             check_inputs(own | {"model_name_or_path": str(own["model_name_or_path"] or "")})
-        except UserError as error:
-            if not teacher:
-                raise
-            raise UserError(f"teachers: {teacher.get('name', teacher)}: {error}") from error
 
 
 def check_servers(args: DistillArguments) -> None:
@@ -168,13 +171,12 @@ def check_servers(args: DistillArguments) -> None:
     for name, teacher in args.each_teacher().items():
         if teacher.backend != "openai":
             continue
-        try:
-            with closing(load_engine(teacher.model_name_or_path, "", teacher, 0)) as engine:
-                engine.check()
-        except UserError as error:
-            if not args.teachers:
-                raise
-            raise UserError(f"teachers: {name}: {error}") from error
+        model = teacher.model_name_or_path
+        with (
+            named(name if args.teachers else None),
+            closing(load_engine(model, "", teacher, 0)) as engine,
+        ):
+            engine.check()
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -164,8 +165,8 @@ def make(
 
     Two starts at once both write; the second finds the place taken by the same ids.
     """
-    work = Path(tempfile.mkdtemp(f"{manifest.PARTIAL}", f"{place.name}.", place.parent))
-    work.chmod(0o777 & ~_umask())
+    work = place.with_name(f"{place.name}.{uuid.uuid4().hex}{manifest.PARTIAL}")
+    work.mkdir()
     try:
         with tokenizers_on_all_cores():
             num_tokens, num_long = write(path, tokenizer, limits, work / ROWS)
@@ -186,13 +187,6 @@ def make(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return about
-
-
-def _umask() -> int:
-    """The process's mask of permissions, which `mkdtemp` does not follow."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write(path: str, tokenizer: Any, limits: Limits, file: Path) -> tuple[int, int]:

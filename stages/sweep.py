@@ -35,7 +35,6 @@ from pipeline.json_files import is_number
 from pipeline.keys import as_flags, yaml_flags
 from pipeline.lock import claim
 from pipeline.models.card import count_guards
-from pipeline.paths import is_same
 from pipeline.request import find_recipe
 from pipeline.settings import Settings, build, parse, read_settings, run_check, setting
 from pipeline.side_by_side import Runner
@@ -44,7 +43,6 @@ from pipeline.values import Count
 from stages import published_sweeps, sweep_page
 from stages.arguments import DEFAULTS
 from stages.host import check_grpo, check_sft
-from stages.rules import check_grpo_keys, check_sft_keys
 from stages.run.launch import as_launched, asked_of_launcher
 from stages.run.removal import checkpoints
 
@@ -199,42 +197,6 @@ def commands(args: SweepArguments, run: str, values: dict[str, str]) -> list[Lin
     return lines
 
 
-def check_new(key: str, text: str, value: Any, read: dict[str, dict[str, Any]]) -> None:
-    """Note a value of a varied key; refuse one that another text has given, as 1e-6 and 0.000001.
-
-    Args:
-        value: what a run reads of `text`.
-        read: the values of each key so far, by their texts.
-    """
-    known = read.setdefault(key, {})
-    for other, same in known.items():
-        if other != text and is_same(key.removeprefix(SFT_KEY), value, same):
-            raise UserError(f"sweep: {key}: {other} and {text} are one value; remove one of them")
-    known[text] = value
-
-
-def read_runs(args: SweepArguments, runs: Runs) -> list[tuple[str, str, Settings]]:
-    """`(run, stage, settings)` of each command line.
-
-    Raises:
-        UserError: a value in two spellings, which would be trained twice, or what the settings say.
-    """
-    found = []
-    read: dict[str, dict[str, Any]] = {}  # of each varied key, by its text: the value of a run
-    for name, values in runs.items():
-        for stage, line in commands(args, name, values):
-            own, hf, _ = load_keys(stage)
-            settings = read_settings(own, hf, line, DEFAULTS)
-            found.append((name, stage, settings))
-            for key, text in values.items():
-                if key == "recipe":
-                    check_new(key, text, Path(place_of(args, values)[0]).resolve(), read)
-                elif key.startswith(SFT_KEY) == (stage == "sft"):
-                    value = getattr(settings, key.removeprefix(SFT_KEY), text)
-                    check_new(key, text, value, read)
-    return found
-
-
 def check_server(args: SweepArguments, settings: Settings) -> None:
     """Refuse runs at a time that would all send their weights to one vLLM server."""
     if args.parallel > 1 and settings.use_vllm and settings.vllm_mode == "server":
@@ -248,20 +210,21 @@ def check(args: SweepArguments, runs: Runs) -> None:
     """Refuse every mistake before the first run."""
     launch = asked_of_launcher([*shlex.split(args.launcher), "stages.grpo"])
     processes = launch.get("num_processes") or 0  # 0: flags of the user's own do not say it
-    for name, stage, settings in read_runs(args, runs):
-        check_run = check_sft if stage == "sft" else check_grpo
-        if place_of(args, runs[name])[1] != args.run:  # another recipe's files are made later
-            check_run = check_sft_keys if stage == "sft" else check_grpo_keys
-        if stage == "grpo":
-            check_server(args, settings)
-            if any(key.startswith(SFT_KEY) for key in runs[name]):  # so is its model
-                settings = settings.replaced(model_name_or_path="made/later")
-        if processes > 0:
-            check_run = as_launched(check_run, launch, processes)
-        settings = run_check(settings, check_run)
-        own, hf, _ = load_keys(stage)
-        # Built as for a CPU: the GPU's memory is the runs' own.
-        build(settings.replaced(use_cpu=True, bf16=False), own, hf)
+    for name, values in runs.items():
+        is_made = place_of(args, values)[1] == args.run  # another recipe's files come later
+        for stage, line in commands(args, name, values):
+            own, hf, check_keys = load_keys(stage)
+            settings = read_settings(own, hf, line, DEFAULTS)
+            check_run = {"sft": check_sft, "grpo": check_grpo}[stage] if is_made else check_keys
+            if stage == "grpo":
+                check_server(args, settings)
+                if any(key.startswith(SFT_KEY) for key in values):  # so does its model
+                    settings = settings.replaced(model_name_or_path="made/later")
+            if processes > 0:
+                check_run = as_launched(check_run, launch, processes)
+            settings = run_check(settings, check_run)
+            # Built as for a CPU: the GPU's memory is the runs' own.
+            build(settings.replaced(use_cpu=True, bf16=False), own, hf)
 
 
 def find_published(args: SweepArguments, runs: Runs) -> published_sweeps.PublishedSweep | None:

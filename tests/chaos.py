@@ -566,16 +566,13 @@ def without_git(case: Case) -> Result:
 
 
 def output(case: Case, how: str) -> Result:
-    """Start with a reader that ends, a log on a full disk, closed streams or another encoding."""
+    """Start with a reader that ends, a log on a full disk or closed streams."""
     case.prepare("fresh", "half")
-    extra = {}
-    if how == "not UTF-8":
-        extra = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    end = {"not UTF-8": "", "pipe": "| head -n 1", "full": ">/dev/full", "closed": ">&- 2>&-"}[how]
+    end = {"pipe": "| head -n 1", "full": ">/dev/full", "closed": ">&- 2>&-"}[how]
     stage = shlex.join(["make", case.stage, f"PY={sys.executable}"])
     script = f"set -o pipefail; {stage} {end}"
     case.how = "make"
-    return case.judge(case.lane.call(shlex.join(["bash", "-c", script]), "command", **extra), 0)
+    return case.judge(case.lane.call(shlex.join(["bash", "-c", script]), "command"), 0)
 
 
 ERRNOS = (
@@ -597,7 +594,7 @@ FAULTS = {
     "two spellings": (two_spellings,), "out of memory": (injected, "memory"),
     "error of the system": (injected, "system"), "no git": (without_git,),
     "broken pipe": (output, "pipe"), "full log": (output, "full"),
-    "closed output": (output, "closed"), "not UTF-8": (output, "not UTF-8"),
+    "closed output": (output, "closed"),
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from data_prep.sampling.store import Completion, Processes, Request, SampleStore
 from data_prep.schema import question_of, read_problems
 from grading.grade import Grade, grade_rollouts
 from grading.own_grader import COLUMN
-from pipeline.console import quiet_transformers
+from pipeline.console import quiet
 from pipeline.errors import UserError
 from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import prefills_think, render_prompt
@@ -94,7 +94,7 @@ def prepare(
     Returns the checkpoint's hash, the name of checkpoint and engine in the samples' keys, the
     problems with their prompts, and a function that loads the engine.
     """
-    quiet_transformers()
+    quiet()
     path = args.model_name_or_path
     if args.backend == "openai":
         checkpoint = model = f"openai {path}"

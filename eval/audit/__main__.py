@@ -23,7 +23,7 @@ from eval.audit import page
 from eval.harness.settings import EvalArguments, check_data
 from eval.harness.suite import OWN
 from pipeline import manifest
-from pipeline.console import quiet_evaluation
+from pipeline.console import quiet
 from pipeline.errors import UserError, run_cli
 from pipeline.keys import yaml_flags
 from pipeline.settings import RecipeArguments, parse, setting
@@ -112,7 +112,7 @@ def audit_completions(path: str, folder: Path) -> None:
     """Print how each parser scores a file's completions; write it for each row to `folder`."""
     from eval.audit.parsers import parse_rows, read_completions
 
-    quiet_evaluation()
+    quiet()
     rows = list(read_completions(path))
     if not rows:
         raise UserError(f"{path}: has no completions; check the file")

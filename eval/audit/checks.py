@@ -27,7 +27,7 @@ from grading.compare import is_same_value
 from grading.grade import grade_rollouts
 from grading.own_grader import COLUMN, accepts
 from pipeline import manifest
-from pipeline.console import quiet_evaluation
+from pipeline.console import quiet
 from pipeline.memory import memory_fault
 from pipeline.own_code import own_files
 from pipeline.prompts import prefills_think, render_completion
@@ -51,7 +51,7 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         "num_above"}` (rewarded; rewarded as much as the gold, or nearly), `failures`, `notes`,
         `inputs`, `num_tricks`, `form_only` (see `find_form_only`).
     """
-    quiet_evaluation()
+    quiet()
     with tempfile.TemporaryDirectory() as folder:
         recipe = load_recipe(args, folder)
         sets, skipped = collect_sets(recipe, settings, args.num_rows)

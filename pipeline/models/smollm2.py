@@ -22,7 +22,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from pipeline import manifest
-from pipeline.console import notice, one_line, quiet_transformers
+from pipeline.console import notice, one_line, quiet
 from pipeline.errors import OUT_OF_MEMORY, OutOfMemoryError, UserError, disk_fault, killed, run_cli
 from pipeline.lock import one_at_a_time
 from pipeline.memory import num_oom_kills
@@ -237,7 +237,7 @@ def build_model(file: Path) -> Any:
 
 def main() -> None:
     """Convert into the folder of the command line."""
-    quiet_transformers()
+    quiet()
     folder, where, why = sys.argv[1:]
     convert(Path(folder), where, why)
 

@@ -113,7 +113,6 @@ def command_lines(args: Arguments) -> list[tuple[str, list[str]]]:
         for folder, recipe in sweeps.other_recipes(asked, runs).items():
             other = replace(args, recipe=recipe, run=folder)
             found += recipe_lines(other, ("data", *CHECKED_AHEAD))
-        sweeps.read_runs(asked, runs)
         for name, values in runs.items():
             found += sweeps.commands(asked, name, values)
     return found

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.console import quiet_transformers
+from pipeline.console import quiet
 from pipeline.errors import UserError
 from pipeline.models import template_date
 from pipeline.models.checkpoints import MODEL_STAGES, check_vocabulary, read_json, tokenizer_path
@@ -28,7 +28,7 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
     name = recipe.args.tokenizer or (first and trained_tokenizer(first, template, made or first))
     if name is None:
         return None, []
-    quiet_transformers()
+    quiet()
     try:
         if Path(name).is_dir():
             check_vocabulary(Path(tokenizer_path(name)), TOPIC)

@@ -296,7 +296,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
         pass
     except Exception as error:
         if why := memory_fault(error):
-            raise out_of_memory(trainer, error, why) from error
+            raise out_of_memory(trainer, why) from error
         tracker = type(error).__module__.partition(".")[0]
         if tracker in TRACKERS:  # no key, no network
             raise UserError(f"report_to: {tracker}: {error}") from error

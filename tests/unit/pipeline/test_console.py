@@ -11,7 +11,7 @@ from rich.console import Console
 from eval.audit.page import show
 from eval.report.render import print_table
 from grading.__main__ import summarise
-from pipeline.console import MAX_LINE, clean, notice, one_line, say
+from pipeline.console import MAX_LINE, clean, notice, one_line, quiet_imports, say
 from pipeline.errors import UserError, run_cli
 from stages.preflight.__main__ import show as show_findings
 from stages.preflight.inputs import ERROR, Finding
@@ -33,6 +33,11 @@ def test_one_line_keeps_both_ends():
     line = one_line("a.jsonl:1: " + "x\n" * 10**6 + "; fix it")
     assert line.startswith("a.jsonl:1: x x") and line.endswith("; fix it")
     assert "\n" not in line and len(line) < 3 * MAX_LINE
+
+
+@pytest.fixture(autouse=True)
+def an_entry_point():
+    quiet_imports()
 
 
 def fail():

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -115,20 +114,3 @@ def test_a_disks_fault_is_one_line(capsys, error):
 def test_other_faults_keep_their_traceback():
     with pytest.raises(KeyError):
         errors.run_cli(lambda: {}["a"])
-
-
-@pytest.mark.parametrize("is_right", [True, False])
-def test_json_is_all_that_stdout_gets(tmp_path, is_right):
-    problems = 8 if is_right else -8
-    source = [{"name": "synthetic", "split": "rl", "sample": problems}]
-    config = tmp_path / "data.yaml"
-    config.write_text(json.dumps({"output_dir": str(tmp_path / "data"), "grpo": source}))
-    command = [sys.executable, "-m", "data_prep.builder", "--config", str(config), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    found = json.loads(done.stdout)
-    assert found["exit_code"] == done.returncode == (0 if is_right else 2)
-    if is_right:
-        assert found["stage"] == "data" and found["counts"] == {"grpo_train": 8}
-        assert found["output_dir"] == str(tmp_path / "data") and "wrote 8 problems" in done.stderr
-    else:
-        assert found["error"] == done.stderr.strip() and "sample" in found["error"]

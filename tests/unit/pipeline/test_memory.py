@@ -85,7 +85,7 @@ def test_a_process_that_the_kernel_killed_for_memory(tmp_path, monkeypatch):
 
 
 def test_sys_exit_0_inside_a_stage_is_no_success(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(errors, "_needed", {})
+    monkeypatch.setattr(errors, "_folders", [])
     with pytest.raises(SystemExit) as end:
         run_cli(lambda: sys.exit("a text"), is_first=False)
     assert end.value.code == "a text"

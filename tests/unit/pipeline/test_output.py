@@ -18,7 +18,6 @@ from pipeline import errors
 from pipeline.console import Bar, notice, say
 
 def main():
-    open(__file__).read()  # as libraries read files of their own
     print("a ± ≤ \\ud800", flush=True)
     say("b ± →")
     notice("c μ")
@@ -57,7 +56,7 @@ def script(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "how",
     [
-        ">/dev/full", ">/dev/full 2>&1 wrong", ">&- wrong", "<&- >&- 2>&-", ">/dev/full --json",
+        ">/dev/full", ">/dev/full 2>&1 wrong", ">&- wrong", "<&- >&- 2>&-",
         "2>&1 | true", "unbuffered >/dev/full", "unbuffered | true",
     ],
 )  # fmt: skip
@@ -71,8 +70,6 @@ def test_the_work_goes_on_and_the_exit_code_tells_the_truth(script, tmp_path, ho
     assert (tmp_path / "done").exists() is ("wrong" not in how)
     assert (tmp_path / "opened").read_bytes() == b""
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
-    if how == ">/dev/full":
-        assert done.stderr.count("stdout cannot be written") == 2  # by each process once
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
@@ -81,13 +78,6 @@ def test_a_letter_that_the_terminal_lacks_is_replaced(script, tmp_path, encoding
     done = subprocess.run(script, env=env, capture_output=True, timeout=60)
     assert done.returncode == 0 and (tmp_path / "done").exists(), done.stderr
     assert "\\u2264 \\ud800" in done.stdout.decode(encoding)
-
-
-def test_a_locale_decides_nothing_but_the_terminals_encoding(script, tmp_path):
-    env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = subprocess.run(script, env=env, capture_output=True, timeout=60)
-    assert done.returncode == 0 and (tmp_path / "done").exists(), done.stderr
-    assert "\\xb1" in done.stdout.decode("ascii")
 
 
 @pytest.mark.parametrize("module", ["pipeline", "stages.grpo"])

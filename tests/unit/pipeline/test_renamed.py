@@ -1,17 +1,13 @@
 """Keys of other versions and trainers: each gets the key that the stage really has."""
 
-import re
-
 import pytest
 
 from data_prep.builder.recipe import DataArguments, Source, check_source
 from data_prep.sampling.problems import ProblemSetArguments
 from eval.harness.settings import EvalArguments
-from pipeline.consent import check_env
 from pipeline.errors import UserError
 from pipeline.key_types import known_keys
-from pipeline.renamed import NOTES, REMOVED, RENAMED, hint
-from pipeline.request import VARIABLES
+from pipeline.renamed import REMOVED, RENAMED, hint
 from pipeline.settings import read_settings
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
 from stages.distill import DistillArguments
@@ -37,7 +33,7 @@ def test_every_hint_names_a_key_that_a_stage_has():
             first = next((target for target in targets if target in keys), None)
             if first and name not in keys:
                 assert hint(name, keys, "").startswith(f"use {first!r}")
-    assert {*NOTES} <= {*RENAMED} and not {*REMOVED} & {*RENAMED}
+    assert not {*REMOVED} & {*RENAMED}
 
 
 def test_what_is_removed_is_a_key_of_no_stage():
@@ -49,18 +45,6 @@ def test_a_removed_key_has_a_remedy(name):
     assert hint(name, KEYS["grpo"], "") == REMOVED[name]
 
 
-@pytest.mark.parametrize("name", [*REMOVED, *NOTES])
-def test_a_hinted_variable_is_taken_where_the_hint_says(name, monkeypatch):
-    """Of the user's own environment, under `env`, or of make."""
-    monkeypatch.delenv("ALLOW_CODE", raising=False)
-    text = REMOVED.get(name) or NOTES[name]
-    for variable in re.findall(r"\b[A-Z_]{5,}\b", text):
-        if text.endswith("under env"):
-            check_env([variable], "grpo.yaml")
-        elif not text.endswith("in your own environment"):
-            assert variable.lower() in VARIABLES, text
-
-
 HINTS = [
     ("grpo", "torch_dtype", "dtype"), ("grpo", "lora_rank", "lora_r"),
     ("grpo", "max_new_tokens", "max_completion_length"),
@@ -68,7 +52,6 @@ HINTS = [
     ("grpo", "kl_coef", "beta"), ("grpo", "clip_ratio", "epsilon"),
     ("grpo", "actor_rollout_ref.rollout.n", "num_generations"),
     ("grpo", "learning-rate", "learning_rate"),
-    ("grpo", "vllm_max_model_len", "vllm_max_model_length"),
     ("sft", "max_seq_length", "max_length"), ("sft", "max_prompt_length", "max_length"),
     ("sft", "lr", "learning_rate"), ("sft", "epochs", "num_train_epochs"),
     ("sft", "batch_size", "per_device_train_batch_size"),

@@ -2,14 +2,12 @@
 
 import gzip
 import json
-import tracemalloc
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from pipeline import manifest
-from pipeline import rows as reading
 from pipeline.errors import UserError
 from pipeline.rows import (
     BadRow,
@@ -264,39 +262,6 @@ def test_parquet_is_read_up_to_its_damage(tmp_path):
     assert [next(found)[1] for _ in range(200)] == rows[:200]
     with pytest.raises(UserError, match=r"a\.parquet: row \d+: not readable .*; fetch the file"):
         list(found)
-
-
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl", "a.csv"])
-def test_a_row_that_is_too_long_is_a_fault_and_the_next_is_read(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(reading, "MAX_ROW", 1000)
-    rows = [
-        {"a": value, "b": "0"} for value in ("x", "y" * 900, "long " * 210, "z", "l" * 9000, "w")
-    ]
-    path = tmp_path / name
-    if name == "a.csv":
-        path.write_text("a,b\n" + "".join(f'"{row["a"]}",0\n' for row in rows))
-    else:
-        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        path.write_bytes(pack(lines) if name.endswith(".gz") else lines)
-    found = [row for _, row in read_rows_and_faults(path)]
-    assert [row for row in found if not isinstance(row, BadRow)] == [
-        row for row in rows if len(row["a"]) < 1000
-    ]
-    assert len(found) == len(rows)
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
-def test_a_line_without_an_end_is_not_held_in_memory(tmp_path, name):
-    path = tmp_path / name
-    with path.open("wb") as file:
-        file.write(b"a\n")
-        file.truncate(1 << 28)
-    tracemalloc.start()
-    try:
-        assert not read_all(path)[0]
-        assert tracemalloc.get_traced_memory()[1] < 3 << 26
-    finally:
-        tracemalloc.stop()
 
 
 def test_the_hub(monkeypatch, tmp_path):
