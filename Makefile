@@ -1,18 +1,24 @@
-#   make GOAL [RECIPE=grpo7b] [MODEL=folder or hub id] [key=value] [stage.key=value]
+#   make GOAL [NAME=value] [key=value] [stage.key=value]
 #   make grpo RECIPE=grpo7b learning_rate=1e-5 sft.max_length=1024
+#   make plan RECIPE=grpo7b gpu_memory=94
 #
-#   Each goal first runs what it needs, and leaves what is up to date. The chain of a recipe:
+#   Capitals are variables: RECIPE (tiny-cpu by default), MODEL, RUN, LORA, SEED, DATA_ROOT and those
+#   below. The rest are keys: of the stage before the dot, else of the goal. The lists of both, and
+#   what a goal would start:
+#     .venv/bin/python -m pipeline --help
+#     .venv/bin/python -m pipeline sft --help
+#     .venv/bin/python -m pipeline grpo RECIPE=grpo7b --dry-run
 #
+#   Each goal first runs the stages that it needs, in this order. One that is up to date is skipped;
+#   one whose file the recipe lacks is left out. An audit that fails ends the chain.
 #     data         data_prep.builder   configs/RECIPE/data.yaml         -> runs/RECIPE/data
+#     base         stages.tiny_model   configs/RECIPE/model.yaml        -> runs/RECIPE/base
+#     audit        eval.audit          all of configs/RECIPE            -> runs/RECIPE/audit
 #     sft          stages.sft          configs/RECIPE/sft.yaml          -> runs/RECIPE/sft
 #     difficulty   stages.difficulty   configs/RECIPE/difficulty.yaml   -> runs/RECIPE/difficulty
-#     audit        eval.audit          all of configs/RECIPE            -> runs/RECIPE/audit
 #     grpo         stages.grpo         configs/RECIPE/grpo.yaml         -> runs/RECIPE/grpo
 #     eval         eval.run            configs/RECIPE/eval.yaml         -> runs/RECIPE/eval
-#     report       eval.report         configs/RECIPE/eval.yaml         -> runs/RECIPE/report
-#
-#   A recipe without one of these files has no such stage. What a goal would start:
-#   .venv/bin/python -m pipeline grpo RECIPE=grpo7b --dry-run
+#     report       eval.report         configs/RECIPE/eval.yaml         -> runs/RECIPE/report/report.html
 #
 #   make demo           the whole pipeline on two CPU cores; ends with the page of results
 #   make data           build the data files of a recipe

@@ -237,6 +237,13 @@ def test_the_commands_of_the_pages_work_or_say_what_they_need():
     assert wrong == [], "\n".join(wrong)
 
 
+def test_the_readme_shows_what_make_grpo_starts(monkeypatch):
+    monkeypatch.setattr(commands, "looks_current", lambda *_: False)
+    planned = commands.commands(requests.read(["grpo", "RECIPE=grpo7b"], {}))
+    shown = "".join(f"{' '.join(('python', *one.words))}\n" for one in planned)
+    assert shown.count("\n") == 5 and shown in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_commands_at_the_heads_of_the_launch_files_work():
     for name in LAUNCHES:
         text = (ROOT / f"configs/accelerate/{name}.yaml").read_text(encoding="utf-8")

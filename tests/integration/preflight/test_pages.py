@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 SCALE, RECIPE_PAGE = ROOT / "docs/scale.md", ROOT / "docs/recipes.md"
 LORA = "configs/lora.yaml"
 EIGHT = {"gpus": 8, "accelerate": "fsdp2"}
-ON_EIGHT = EIGHT | {"keys": ["dtype=float32"]}  # of grpo7b
+ON_EIGHT = EIGHT | {"keys": ["sft.dtype=float32", "grpo.dtype=float32"]}  # of grpo7b
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +180,8 @@ def test_the_batches_of_the_page_are_those_of_the_recipes():
     for name, cells in found.items():
         recipe, (gpus, size, times, step) = name.partition(",")[0], map(int, cells)
         assert size * times * gpus == step
-        values = read(recipe, **ON_EIGHT | {"gpus": gpus} if gpus > 1 else {}).settings["grpo"]
+        given = EIGHT | {"gpus": gpus, "keys": ["grpo.dtype=float32"]} if gpus > 1 else {}
+        values = read(recipe, **given).settings["grpo"]
         assert values.per_device_train_batch_size == size
         assert values.gradient_accumulation_steps == times
         is_own = "as it is" in name

@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from eval.audit.__main__ import AuditArguments
 from pipeline import manifest
+from pipeline.freshness import settings_of
 from pipeline.stages import STAGES, config_name
 from tests.demo import OUTER
 from tests.pages import commands_of_pages
@@ -146,18 +149,18 @@ class Job:
 
     def finish(self, stage):
         """Leave the manifest of a stage that has ended."""
-        folder, recipe = self.folder / "runs/grpo7b" / stage, str(self.folder / "configs/grpo7b")
+        folder = self.folder / "runs/grpo7b" / stage
         folder.mkdir(parents=True)
-        words = (
-            ["--recipe", recipe]
-            if stage == "audit"
-            else ["--config", f"{recipe}/{config_name(stage)}.yaml"]
-        )
-        made = {"stage": stage, "inputs": {}, "request": manifest.hash_request(words)}
-        made["config"] = {
-            "dtype": "float32",
-            "keys": ["sft.dtype=float32", "grpo.dtype=float32"],
-        }  # as the script trains
+        keys = ["sft.dtype=float32", "grpo.dtype=float32"]  # as the script trains
+        if stage == "audit":
+            config = asdict(AuditArguments("configs/grpo7b", "runs/grpo7b", keys=keys))
+            request = {"written": {}, "typed": []}
+        else:
+            file = str(self.folder / f"configs/grpo7b/{config_name(stage)}.yaml")
+            words = [STAGES[stage].module, "--config", file, "--run_dir", "runs/grpo7b"]
+            settings = settings_of(stage, words)
+            config, request = {"dtype": "float32"}, manifest.as_request(settings, ())
+        made = {"stage": stage, "inputs": {}, "request": request, "config": config}
         made["code"] = manifest.hash_code(*(ROOT / one for one in STAGES[stage].code))
         (folder / "manifest.json").write_text(json.dumps(made))
 
