@@ -63,7 +63,7 @@ VARIABLES = {
     "runs": (WORDS, "compare: folders of runs"),
     "out": (TEXT, "compare: the page to write"),
     "repo": (PLAIN, "push: owner/name on the hub"),
-    "yes": (SWITCH, "clean: 1 removes the files"),
+    "yes": (PLAIN, "clean: 1 removes the files, states the optimizers' states of earlier runs"),
 }  # fmt: skip
 # What a value that is given must look like, and the words of the message if it does not.
 FORMS = {
@@ -71,6 +71,7 @@ FORMS = {
     "rehearse": (r"on|off", "off; leave it out to rehearse"),
     "num_processes": (r"[1-9]\d*", "a whole number of processes, 1 or more"),
     "parallel": (r"[1-9]\d*", "a whole number of runs, 1 or more"),
+    "yes": (r"[01]|states", "1 or states"),
     "max_hours": (r"\d+\.?\d*|\.\d+", "a number of hours, such as 23.5"),
     "samples": (r"\d+", "a whole number; 0 leaves the greedy completions alone"),
 }
