@@ -31,6 +31,7 @@ try:
         stage_words,
     )
     from pipeline.errors import UserError, killed, run_cli
+    from pipeline.folders import check_links
     from pipeline.freshness import check_finished, check_same_run, looks_current, settings_of
     from pipeline.lock import claim
     from pipeline.memory import num_oom_kills
@@ -136,6 +137,8 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
         if check := look_ahead(request, planned):  # before an earlier stage costs time
             run(check, child_env())
         claim(request.run)
+        if any(command.stage in TRAINED for command in planned):
+            check_links(request.run)
     for command in planned:
         # An earlier stage may have written the same result again; then this one is up to date.
         if command.is_needed_only and looks_current(request, command.stage, command.words):
@@ -177,12 +180,15 @@ def run_command(request: Request, command: Command) -> None:
 
 
 def run_clean(request: Request) -> None:
-    """Say what a run holds; with YES=1 remove it."""
-    if not request["yes"] or "dry-run" in request.options:
+    """Say what a run holds; with YES=1 remove it, with YES=states what only a resume needs."""
+    if request["yes"] in ("", "0") or "dry-run" in request.options:
         clean.show(request.run)
         return
     claim(request.run)
-    clean.remove(request.run)
+    if request["yes"] == "states":
+        clean.remove_states(request.run)
+    else:
+        clean.remove(request.run)
 
 
 def run(words: Sequence[str], env: dict[str, str]) -> None:

@@ -1,26 +1,109 @@
-"""Where a stage may write: only to a folder of its own, as runs are moved and set aside.
+"""Where a stage may write, and how the runs of a training stage lie beside each other.
 
-A training run with other settings than the one in its folder is in `<folder>.next` until it has
-finished.
+    runs/x/sft          a link to the last whole run; while there is none, to the one being made
+    runs/x/sft-3f9a12/  a run, named by a hash of its keys and inputs; `-2` behind it: once more
+    runs/x/tensorboard/sft-3f9a12/  its curves, which TensorBoard would find twice in the run
+
+Later stages read `sft`. No start moves or replaces anything but the link. Version 0.2.0 had a
+folder `sft` in its place, which stays as it is.
 """
 
+import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline import json_files
+from pipeline.errors import UserError, nearest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-NEXT = ".next"
+RUN_FILE = "run.json"  # of every run: what it was made from, and by
+CURVES = "tensorboard"
+NAMED = re.compile(r"(.+)-[0-9a-f]{6}(-[2-9]|-[1-9]\d+)?")
 
 
-def next_of(folder: Path) -> Path:
-    """The folder beside a run's where one with other settings trains until it has finished."""
-    return folder.with_name(f"{folder.name}{NEXT}")
+def is_run_of(place: Path, path: Path) -> bool:
+    """Whether a path is named as a run of a stage's place is."""
+    found = NAMED.fullmatch(path.name)
+    return found is not None and found[1] == place.name
 
 
-def without_next(folder: Path) -> Path:
-    """The folder of a run, of itself or of the `<folder>.next` beside it."""
-    return folder.with_name(folder.name.removesuffix(NEXT))
+def is_link(place: Path) -> bool:
+    """Whether a place is a link to a run beside it; any other link is a user's own."""
+    if not place.is_symlink():
+        return False
+    target = place.readlink()
+    return target.name == str(target) and is_run_of(place, target)
+
+
+def place_of(folder: str | Path) -> Path:
+    """The place of a stage that a path names, such as runs/x/sft; a user's own link is followed."""
+    place = Path(folder)
+    while place.is_symlink() and not is_link(place):
+        place = place.parent / place.readlink()
+    return place
+
+
+def behind_link(path: str) -> str:
+    """A path with the run in place of the link to it: what is written must outlast the link."""
+    for one in (Path(path), *Path(path).parents):
+        if is_link(one):
+            return str(one.with_name(str(one.readlink())) / Path(path).relative_to(one))
+    return path
+
+
+def runs_of(place: Path) -> list[Path]:
+    """The runs of a stage's place, the oldest first."""
+    beside = place.parent.iterdir() if place.parent.is_dir() else ()
+    found = [one for one in beside if is_run_of(place, one) and (one / RUN_FILE).is_file()]
+    return sorted(found, key=lambda one: (time_of(one, "made"), one.name))
+
+
+def time_of(run: Path, key: str) -> float:
+    """A time that `run.json` has, "made" or "started", in seconds of `time.time()`; else 0."""
+    with suppress(OSError, ValueError):
+        return float(json_files.read(run / RUN_FILE, {key: float}, "")[key])
+    return 0.0
+
+
+def folders_in(run: Path) -> list[Path]:
+    """The folders in a run's folder, each once: a link stands for the run that it names."""
+    found = [path for path in sorted(run.iterdir()) if path.is_dir()] if run.is_dir() else []
+    linked = {path.resolve() for path in found if is_link(path)}
+    return [path for path in found if is_link(path) or path.resolve() not in linked]
+
+
+def link(place: Path, run: Path) -> None:
+    """Let a stage's place be a link to one of its runs, in one step.
+
+    Raises:
+        UserError: the disk has no links.
+    """
+    if place == run or (is_link(place) and str(place.readlink()) == run.name):
+        return
+    new = place.with_name(f"{place.name}.link")
+    new.unlink(missing_ok=True)
+    make_link(new, run.name)
+    if place.is_dir() and not place.is_symlink():
+        place.rmdir()  # it is empty
+    new.replace(place)
+
+
+def make_link(place: Path, target: str) -> None:
+    """Make a link; a disk that has none is refused."""
+    try:
+        place.symlink_to(target, target_is_directory=True)
+    except OSError as error:
+        fault = f"no link can be made there ({error.strerror or error})"
+        raise UserError(f"{place.parent}: {fault}; choose a RUN on another disk") from error
+
+
+def check_links(run: str | Path) -> None:
+    """Refuse a disk without links before anything runs."""
+    probe = nearest(run) / f".link-{os.getpid()}"
+    make_link(probe, "none")
+    probe.unlink()
 
 
 def check_output(folder: Any, key: str) -> None:

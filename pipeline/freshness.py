@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline import json_files, manifest
+from pipeline import manifest
 from pipeline.errors import UserError
-from pipeline.folders import next_of
+from pipeline.folders import place_of, runs_of, time_of
 from pipeline.request import Request
 from pipeline.settings import Settings, read_settings
 from pipeline.stages import ROOT, STAGES, TRAINED, load, load_keys
@@ -90,27 +90,20 @@ def check_finished(folder: Path, words: Sequence[str], since: float) -> None:
     """Raise if a stage exited with code 0 but wrote no manifest.
 
     Args:
-        folder: of its result; beside it, as `<folder>.next`, is a run with other settings.
+        folder: of its result.
         since: when the stage was started, as seconds of `time.time()`.
     """
     # An audit that only looks leaves none, and another folder is not looked for.
     if {"-h", "--help", "--opens_gate", "--completions", "--output_dir"} & {*words}:
         return
-    following = next_of(folder)
-    is_started = folder.is_dir() and not (folder / manifest.NAME).is_file()
-    is_replacing = started_at(following) >= since and not (following / manifest.NAME).is_file()
-    if is_started or is_replacing:
-        place = following if is_replacing else folder
-        fault = "ended with exit code 0 before it was finished: its process was ended from inside"
-        remedy = "look for sys.exit or os._exit in your own code, then run the same command again"
-        raise UserError(f"{place}: no {manifest.NAME}; the stage {fault}; {remedy}")
-
-
-def started_at(folder: Path) -> float:
-    """When the training run in a folder was started last; 0 where there is none."""
-    with suppress(OSError, ValueError):
-        return json_files.read(folder / "run.json", {"started": float}, "")["started"]
-    return 0.0
+    started = [run for run in runs_of(place_of(folder)) if time_of(run, "started") >= since]
+    for place in (folder, *started):
+        if place.is_dir() and not (place / manifest.NAME).is_file():
+            raise UserError(
+                f"{place}: no {manifest.NAME}; the stage ended with exit code 0 before it was "
+                "finished: its process was ended from inside; look for sys.exit or os._exit in "
+                "your own code, then run the same command again"
+            )
 
 
 def check_same_run(request: Request) -> None:

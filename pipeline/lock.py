@@ -15,6 +15,7 @@ from filelock import FileLock, SoftFileLock, Timeout
 
 from pipeline.console import is_main_process
 from pipeline.errors import UserError, nearest, note_folder
+from pipeline.folders import place_of
 from pipeline.paths import check_links
 
 _held: dict[Path, FileLock] = {}
@@ -25,7 +26,8 @@ def claim(folder: str | Path) -> None:
     if not is_main_process():
         return
     check_links(folder, "folder")
-    place = Path(folder).resolve()  # a link and what it names are one folder
+    place = place_of(folder)  # the link of a stage stays, while what it names may change
+    place = place.parent.resolve() / place.name
     file = place.with_name(f"{place.name}.lock")
     note_folder(place)
     if not nearest(file.parent).is_dir():

@@ -204,32 +204,32 @@ def is_damaged(folder: str | Path) -> bool:
 
 
 def difference(
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    defaults: Mapping[str, Any] | None = None,
-    left_out: Iterable[str] = NOT_COMPARED,
+    old: Mapping[str, Any], new: Mapping[str, Any], left_out: Iterable[str] = NOT_COMPARED
 ) -> str:
     """The first key or input in which two results differ; empty where none does.
 
-    A key that names an input counts as that input's hash, so a run may be moved.
+    A key that names an input counts as that input's hash, so a run may be moved. A key that the
+    version that made `old` did not have counts only if this process was given it.
 
     Args:
         old, new: `config` and `inputs` of each. An `old` without them is no result. Only the keys
             of `new` are compared.
-        defaults: of keys that the version that made `old` did not have; others do not count.
         left_out: keys that do not count.
     """
     if "config" not in old:
         return "no config"
     new = as_written(new)
-    known = as_written(defaults or {}) | old["config"]
-    for key in sorted(new["config"].keys() & known.keys() - {*left_out}):
-        one, other = known[key], new["config"][key]
+    for key in sorted(new["config"].keys() - {*left_out}):
+        if key not in old["config"]:
+            if key in given_keys():
+                return f"{key}: not known then, now {new['config'][key]}"
+            continue
+        one, other = old["config"][key], new["config"][key]
         if not is_same(key, by_hash(one, old["inputs"]), by_hash(other, new["inputs"])):
             return f"{key}: {one} has changed" if one == other else f"{key}: {one}, not {other}"
     if sorted(old["inputs"].values()) != sorted(new["inputs"].values()):
         changed, _ = min(old["inputs"].items() ^ new["inputs"].items())
-        return f"{changed} has changed"
+        return f"{changed}: has changed"
     return ""
 
 
@@ -264,13 +264,14 @@ def is_current(
     With FORCE=1 none is current. If one is, say so and note what is written now.
 
     Args:
-        defaults: as in `difference`.
+        defaults: of keys that the version that made the result did not have.
     """
     made = read(folder)
     if made is None or is_forced():
         return False
+    made["config"] = as_written(defaults or {}) | made["config"]
     now = {"config": config, "inputs": inputs_now(made["inputs"])}
-    if difference(made, now, defaults) or is_damaged(folder):
+    if difference(made, now) or is_damaged(folder):
         return False
     note_current(folder)
     return True
@@ -292,11 +293,10 @@ def is_forced() -> bool:
     return os.environ.get("FORCE", "0") not in ("", "0")
 
 
-def note_current(folder: str | Path) -> None:
+def note_current(folder: str | Path, may_write: bool = True) -> None:
     """Say that a result is up to date, and note in its manifest what is written now."""
-    Path(folder, NAME + PARTIAL).unlink(missing_ok=True)  # a kill may have left it
     made = read(folder) or {}
-    if _request and made.get("request") != _request:
+    if may_write and _request and made.get("request") != _request:
         write_json(Path(folder, NAME), made | {"request": _request})
     say(
         f"{made['stage']}: up to date in {folder} (same configuration and inputs); FORCE=1 runs it "
@@ -314,6 +314,11 @@ def note_request(given: Mapping[str, Any], typed: Iterable[str]) -> None:
     """
     if not _request:
         _request.update(as_request(given, typed))
+
+
+def given_keys() -> set[str]:
+    """The keys that this process was given, in files or typed."""
+    return {*_request.get("written", ()), *_request.get("typed", ())}
 
 
 def as_request(given: Mapping[str, Any], typed: Iterable[str]) -> dict[str, Any]:

@@ -43,7 +43,10 @@ VARIABLES: dict[str, tuple[Any, str]] = {
     "runs": (list, "compare: folders of runs"),
     "out": (str, "compare: the page to write"),
     "repo": (str, "push: owner/name on the hub"),
-    "yes": (bool, "clean: 1 removes the files"),
+    "yes": (
+        Literal["0", "1", "states"],
+        "clean: 1 removes the files, states the optimizers' states of earlier runs",
+    ),
 }
 OPTIONS = {
     "dry-run": "print the commands that would run, and run none",

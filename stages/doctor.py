@@ -18,6 +18,7 @@ from grading.worker import count_cpus
 from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.errors import UserError, nearest, run_cli, size
+from pipeline.folders import folders_in
 from pipeline.settings import RecipeArguments, parse
 from stages.run.removal import checkpoints
 
@@ -62,7 +63,7 @@ def disk(folder: str) -> str:
 def progress(run: str) -> str:
     """The stages of a run that are finished, and the last checkpoints of those that are not."""
     found = []
-    for folder in sorted(path for path in Path(run).glob("*/") if "." not in path.name):
+    for folder in (path for path in folders_in(Path(run)) if "." not in path.name):
         steps = [*checkpoints(folder)]
         try:
             made = manifest.read(folder)

@@ -55,9 +55,8 @@ OTHER = {  # in the order of the chain: a key of the stage's YAML with another v
 }
 PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")
 MANIFEST, ENDLESS = "manifest.json", 1 << 30
-OPTIMIZER = re.compile(r"checkpoint-\d+/(optimizer|scheduler|rng_state|files\.json)")
-ASIDE = re.compile(r"/(damaged|foreign|earlier)-\d+-")
-NOTHING = re.compile("(?!)")
+ASIDE = re.compile(r"/(damaged|earlier)-\d+-")
+RUN = re.compile(r"(sft|grpo)-[0-9a-f]{6}(-\d+)?")  # of a stage that trains
 CRASH = re.compile(r"Traceback|Exception ignored|terminate called|core dumped|Fatal Python|HANGS")
 OURS = re.compile(rf'File "[^"]*/({"|".join(PACKAGES)})/')
 CLOCK = """
@@ -91,7 +90,8 @@ class Result(NamedTuple):
 
 
 def remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    is_folder = path.is_dir() and not path.is_symlink()
+    shutil.rmtree(path) if is_folder else path.unlink(missing_ok=True)
 
 
 def mount(*arguments: Any) -> bool:
@@ -241,7 +241,7 @@ class Case:
         if before and not (lane.run / before[-1] / MANIFEST).exists():
             self.finish(before[-1])
         if mode != "done":
-            for path in (lane.run / self.stage, *lane.run.glob(f"{self.stage}.*")):
+            for path in (lane.run / self.stage, *lane.run.glob(f"{self.stage}[.-]*")):
                 remove(path)
         if mode == "half":
             changes = int(self.rng.uniform(0.3, 1) * lane.known[self.stage]["changes"])
@@ -305,18 +305,15 @@ class Case:
         lane, temporary = self.lane, self.lane.folder / "tmp"
         for stage in stages:
             expected, found = lane.known[stage]["content"], lane.content(stage)
-            # A run that was superseded and has come back is without them.
-            gone = OPTIMIZER if any(lane.run.glob(f"{stage}.[0-9]*")) else NOTHING
             for name in differences(expected, found):
-                if not gone.search(name):
-                    self.fail("lost" if name in expected else "leftovers", f"{name} differs")
-        known = {"tiny-cpu", "audit", "data.asked", *OTHER}
+                self.fail("lost" if name in expected else "leftovers", f"{name} differs")
+        known = {"tiny-cpu", "audit", "data.asked", "tensorboard", *OTHER}
+        linked = {path.resolve() for path in lane.run.iterdir() if path.is_symlink()}
         for path in [*lane.runs.iterdir(), *lane.run.iterdir(), *temporary.iterdir()]:
             is_kept = path.suffix == ".tokens" or path.name.startswith("torchinductor")
-            if path.name not in known and not is_kept:
-                # A superseded run is kept, and one of other settings that a kill left half done.
-                kept = r"\w+\.(\d+|next)" if "killed" in self.notes else r"\w+\.\d+"
-                if not re.fullmatch(kept, path.name):
+            if path.name not in known and not is_kept and path.resolve() not in linked:
+                # Earlier results are kept, and other runs of a stage.
+                if not re.fullmatch(r"\w+\.\d+", path.name) and not RUN.fullmatch(path.name):
                     self.fail("leftovers", str(path.relative_to(lane.folder)))
                 remove(path)
 
@@ -452,20 +449,23 @@ def planted(case: Case, what: str) -> Result:
         text = text[: case.rng.choice((0, 20, 200))]  # a full disk cuts it off
         own.with_name(f"{case.stage}.lock").write_text(text)
     else:
-        own.mkdir(exist_ok=True)
+        if own.name not in ("sft", "grpo"):  # their folders are named by a start
+            own.mkdir(exist_ok=True)
+        elif not own.is_dir():
+            own = case.lane.run / "data"
         (own / f"{MANIFEST}.partial").write_bytes(case.rng.randbytes(case.rng.randrange(200)))
     case.notes.append(f"{extra}")
     return case.judge(case.lane.call(case.stage, case.how, **extra), 0)
 
 
 def own_files(case: Case) -> Result:
-    """Checkpoints that are damaged, foreign or renamed, with the user's notes in them, stay."""
+    """Checkpoints that are damaged, another run's or renamed, with the user's notes, stay."""
     if case.stage not in ("sft", "grpo"):
         case.stage = "sft"
     case.prepare("half")
-    own, rng = case.lane.run / case.stage, case.rng
+    own, rng = (case.lane.run / case.stage).resolve(), case.rng
     saved = sorted(own.glob("checkpoint-*[0-9]"))
-    kind = rng.choice(("damaged", "foreign", "renamed"))
+    kind = rng.choice(("damaged", "another run's", "renamed"))
     case.notes.append(kind)
     marks = []
     if saved:
@@ -473,10 +473,11 @@ def own_files(case: Case) -> Result:
         if kind == "renamed":
             names = ("good-4", f"{chosen.name}-keep", f"keep-{chosen.name}")
             chosen = Path(shutil.copytree(chosen, own / rng.choice(names)))
-        elif kind == "foreign":
+        elif kind == "another run's":
             seal = chosen / "files.json"
-            found = json.loads(seal.read_text()) if seal.exists() else {"files": {}}
-            seal.write_text(json.dumps(found | {"run": {"config": {"seed": 1}}}))
+            found = json.loads(seal.read_text()) if seal.exists() else {"files": {}, "run": {}}
+            other = {"config": {"seed": 1}, "inputs": {}, "num_processes": 1}
+            seal.write_text(json.dumps(found | {"run": found["run"] | other}))
         else:
             weights = rng.choice(
                 sorted(chosen.glob("*.pt")) or sorted(chosen.glob("*.safetensors"))
@@ -618,7 +619,8 @@ def disturb(lane: Lane, cases: list[Case]) -> None:
             case.compare(case.stage)
             if case.found:  # the next fault starts with what the undisturbed run left
                 shutil.move(lane.run, lane.folder / f"failed-{case.number}")
-                shutil.copytree(lane.folder.parent / "undisturbed/runs/tiny-cpu", lane.run)
+                whole = lane.folder.parent / "undisturbed/runs/tiny-cpu"
+                shutil.copytree(whole, lane.run, symlinks=True)
         else:
             case.finish("report")
             case.compare(*OTHER)
@@ -664,7 +666,8 @@ def main() -> None:
             work[place % 2].append(case)
         for lane, cases in zip(lanes[1:], work, strict=True):
             lane.known = known
-            shutil.copytree(lanes[0].run, lane.run, dirs_exist_ok=True)  # relative paths: the same
+            # Relative paths: the same.
+            shutil.copytree(lanes[0].run, lane.run, symlinks=True, dirs_exist_ok=True)
             cases.append(Case(lane, args.faults, "end of the chain", "report", args.seed))
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(disturb, lanes[1:], work))

@@ -27,6 +27,8 @@ RESULTS = {
         *("no_thought", "levels", "sources", "headline", "result"),
     ),
 }
+# In a path, the folder of a run that a stage started from: FORCE=1 gives it another number.
+RUN = re.compile(r"(/sft)-[0-9a-f]{6}(-\d+)?")
 # Of an entry of `log_history`.
 FIGURES = re.compile(
     r"step|grad_norm|learning_rate|mean_token_accuracy|(eval_)?completions/mean_length"
@@ -60,7 +62,8 @@ def figures(key: str, value: Any) -> Any:
     A run may spell the folders that it writes to in another way.
     """
     if key == "config":
-        return {name: one for name, one in value.items() if name not in WRITTEN_TO}
+        kept = {name: one for name, one in value.items() if name not in WRITTEN_TO}
+        return json.loads(RUN.sub(r"\1", json.dumps(kept)))
     if key in ("files", "inputs"):
         return {name: digest for name, digest in value.items() if not _holds_the_clock(name)}
     if key == "log_history":

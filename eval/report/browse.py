@@ -25,6 +25,7 @@ from eval.report.numbers import COMPLETIONS, shorten
 from eval.report.render import render
 from pipeline.console import clean, notice, one_line
 from pipeline.errors import UserError, run_cli
+from pipeline.folders import folders_in
 from pipeline.manifest import finite, open_whole
 from pipeline.settings import parse
 
@@ -62,14 +63,12 @@ def find_files(run: Path) -> dict[Path, str]:
     Looks in the folder, in its stages, and one level below, where evaluation and sweeps write.
     """
     found = {}
-    for above in ("", "*/", "*/*/"):
-        logged = defaultdict(list)
-        for file in sorted(run.glob(f"{above}completions/*.parquet")):
-            logged[file.parent.parent].append(file)
-        for folder, files in logged.items():
-            every = -(-len(files) // MAX_FILES)
-            found |= dict.fromkeys(files[::-every][::-1], folder)
-        found |= {file: file.parent for file in sorted(run.glob(above + COMPLETIONS))}
+    inner = folders_in(run)
+    for folder in (run, *inner, *(one for place in inner for one in folders_in(place))):
+        files = sorted(folder.glob("completions/*.parquet"))
+        every = -(-len(files) // MAX_FILES) or 1
+        found |= dict.fromkeys(files[::-every][::-1], folder)
+        found |= dict.fromkeys(folder.glob(COMPLETIONS), folder)
     return {
         file: str(folder.relative_to(run)) if folder != run else run.resolve().name
         for file, folder in found.items()

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pipeline.clean import bytes_of
 from pipeline.errors import UserError, nearest, size
+from pipeline.folders import place_of, runs_of
 from pipeline.memory import total_memory
 from pipeline.settings import Settings
 from stages.arguments import completion_room
@@ -342,6 +344,8 @@ def check_disk(recipe: Recipe, steps: dict[str, Step]) -> Iterator[Finding]:
         free = shutil.disk_usage(nearest(folders[0])).free
         text = f"{size(sum(sizes))} needed ({', '.join(texts)}), {size(free)} free for "
         text += ", ".join(dict.fromkeys(folders)) + ("" if runs_here else ", without a GPU")
+        held = sum(bytes_of(run) for folder in folders for run in runs_of(place_of(folder)))
+        text += f"; each run with other keys needs as much again, {size(held)} are in runs now"
         level = OK if sum(sizes) <= free else ERROR if runs_here else WARNING
         remedy = "free some space, lower save_total_limit, or set output_dir to a larger disk"
         yield Finding(level, "disk", text, "" if level == OK else remedy)

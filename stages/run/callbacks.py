@@ -14,6 +14,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from pipeline.console import Bar
 from pipeline.errors import UserError
+from pipeline.folders import CURVES
 from stages.run import folders
 
 
@@ -36,23 +37,19 @@ def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
 
 
 class OneCurve(TensorBoardCallback):
-    """Logs to TensorBoard, of a resumed run into the folder of its start.
+    """Logs a run to TensorBoard in one folder, beside the run's own.
 
     transformers makes a folder for each start, and the steps between the last checkpoint and a kill
     would be in two of them. Here the events behind the checkpoint are hidden.
     """
 
     def on_train_begin(self, args, state, control, **kwargs):
-        is_ours = "TENSORBOARD_LOGGING_DIR" not in os.environ
-        if is_ours and state.is_world_process_zero:
-            # A roll-back trains again in this process, perhaps from step 0.
-            found = sorted(Path(args.output_dir, "runs").glob("*/*tfevents*"))
-            known = str(found[-1].parent) if found and state.global_step else None
-            if folder := self.logging_dir or known:
-                from torch.utils.tensorboard import SummaryWriter
+        if "TENSORBOARD_LOGGING_DIR" not in os.environ and state.is_world_process_zero:
+            from torch.utils.tensorboard import SummaryWriter
 
-                self.logging_dir = folder
-                self.tb_writer = SummaryWriter(folder, purge_step=state.global_step + 1)
+            run = Path(args.output_dir)
+            self.logging_dir = str(run.parent / CURVES / run.name)
+            self.tb_writer = SummaryWriter(self.logging_dir, purge_step=state.global_step + 1)
         super().on_train_begin(args, state, control, **kwargs)
 
 

@@ -1,33 +1,31 @@
-"""A training run on disk: its folder, the checkpoint it resumes from, and superseded runs.
+"""A training run on disk: the folder that it trains in, and the checkpoint that it resumes from.
 
-    sft/        the run that later stages read; the first one trains here
-    sft.next/   a run of another configuration, until it has finished and takes that place
-    sft.1/ ...  superseded runs: never removed, but without their optimizer's states
-
-A checkpoint that cannot be used is set aside, with all that is in it (stages/run/removal.py).
+`pipeline.folders` says how the runs of a stage lie beside each other. A run never writes to the
+folder of another one, so no start overwrites a result. The hash in a name only tells runs apart:
+what is compared are keys and inputs (`difference`).
 
 A checkpoint is complete when `files.json` is there, written last (stages/run/saving.py). It has
-the hash of each file and the `run.json` that the checkpoint belongs to. The next start finds a
-checkpoint that was changed since, and resumes from the one before (docs/reliability.md).
+the hash of each file and the `run.json` that the checkpoint belongs to. A start compares the hashes
+once. A checkpoint that was changed since, or is another run's, is called `damaged-1-checkpoint-8`
+from then on, and the run resumes from the one before (docs/reliability.md).
 """
 
-import contextlib
+import hashlib
+import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import json_files, manifest
 from pipeline.errors import UserError
-from pipeline.folders import next_of, without_next
+from pipeline.folders import RUN_FILE, runs_of
 from pipeline.models.checkpoints import reads
 from stages.run import removal
 from stages.run.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
 
-RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
 SEAL, STATE = "files.json", "trainer_state.json"
 EIGHT_BIT = 1 + 4 / 256  # bytes of a state: 8 bits, and an fp32 scale for each block of 256
 # What GRPO reads of its own run: the best model, with its names while another takes its place, and
@@ -44,135 +42,99 @@ RUN_SHAPE: json_files.Shape = {
     "engine?": str,
 }
 SEAL_SHAPE = {"run": {str: object}, "files": {str: str}}
-STATE_SHAPE = {"global_step": int, "log_history?": [{"step": int}]}
-# Of a superseded run's checkpoints, as torch, FSDP and DeepSpeed name them.
-OPTIMIZER_FILES = (
-    *("optimizer*", "scheduler.pt", "scaler.pt", "rng_state*"),
-    "global_step*optim_states*",  # the weights are beside them
-)
 
 
 class Start(NamedTuple):
-    """Where a run trains (`work`, and at its end `folder`), what it resumes from, and since when.
+    """A run's folder, and the checkpoint that it resumes from; is_done: the result is there."""
 
-    Without `work` there is nothing to do: the folder has the result.
-    """
-
-    folder: str
-    work: str | None
-    checkpoint: str | None = None
-    started: float = 0.0
+    folder: Path
+    checkpoint: Path | None = None
+    is_done: bool = False
 
 
-def choose(folder: Path, run: dict[str, Any]) -> Start:
-    """Find where a run (its `run.json`) trains; moves folders, so call it from one process only."""
-    folder = behind_link(folder)
-    following = next_of(folder)
-    for one in (folder, following):  # never move or remove what is not ours
-        files = [*one.iterdir()] if one.exists() else []
-        files = [file for file in files if file.suffix != manifest.PARTIAL]  # left by a kill
-        if files and not (one / RUN_FILE).is_file():
-            raise UserError(
-                f"output_dir: {one} holds files that no training stage wrote; choose another"
-            )
-    for old in (folder, following, *superseded(folder)):
-        if difference(read_run(old), run):
-            continue
-        is_finished = (old / manifest.NAME).exists() and not manifest.is_damaged(old)
-        if is_finished and not manifest.is_forced():
-            put_in_place(old, folder)
-            manifest.note_current(folder)
-            return Start(str(folder), None)
-        is_superseded = old not in (folder, following)
-        checkpoint = resumable(old, run, may_skip=is_superseded or manifest.is_forced())
-        if checkpoint is None:
-            continue
-        if is_superseded:
-            make_room(following)
-            old.rename(following)
-            old = following
-        return Start(str(folder), str(old), str(old / checkpoint.name))
-    for place in (folder, following):
-        if is_free(place, run):
-            return Start(str(folder), str(place))
-    make_room(following)
-    return Start(str(folder), str(following))
+def choose(place: Path, run: Mapping[str, Any]) -> Start:
+    """Find the folder of a run, among those of a stage's place.
 
-
-def resumable(old: Path, run: Mapping[str, Any], may_skip: bool) -> Path | None:
-    """The checkpoint that a run resumes from in a folder of its own; None to leave the folder.
+    One process calls it, under the place's lock. It renames damaged checkpoints, and writes nothing
+    else. With FORCE=1 a run that is whole does not count.
 
     Args:
-        run: the `run.json` of the run; `old` has the same.
-        may_skip: leave weights without an optimizer's state where they are, else refuse them.
+        run: what becomes its `run.json`.
 
     Raises:
-        UserError: the newest checkpoint has weights alone.
+        UserError: a folder of an earlier version would be trained in, or the newest checkpoint
+            has weights alone.
     """
-    is_finished = (old / manifest.NAME).exists()
-    if is_finished and not manifest.is_damaged(old):  # FORCE=1 asks for another from scratch
-        return None
-    checkpoint = last_checkpoint(old, is_whole=lambda path: is_whole(path, run))
-    if checkpoint is None or (may_skip and missing_state(checkpoint)):
-        return None
-    if fault := lost_states(checkpoint, str(old)):
-        raise UserError(fault)
-    return checkpoint
+    if place.is_dir() and not place.is_symlink() and any(place.iterdir()):
+        return of_earlier_version(place, run)
+    same = [one for one in runs_of(place) if not difference(read_run(one), run)]
+    same.reverse()  # the newest first
+    whole = [one for one in same if is_whole(one)]
+    if whole and not manifest.is_forced():
+        return Start(whole[0], is_done=True)
+    if manifest.is_forced():
+        same = [one for one in same[:1] if one not in whole]
+    for one in same:
+        checkpoint = last_whole(one, run)
+        if checkpoint and not (fault := lost_states(checkpoint, str(one))):
+            return Start(one, checkpoint)
+        if checkpoint and not manifest.is_forced():
+            raise UserError(fault)
+    free = [one for one in same if has_just_begun(one)]
+    return Start(free[0] if free else new_folder(place, run))
 
 
-def behind_link(folder: Path) -> Path:
-    """What a run's folder names if it is a link: other runs are beside that, on the same disk."""
-    return folder.resolve() if folder.is_symlink() else folder
+def of_earlier_version(place: Path, run: Mapping[str, Any]) -> Start:
+    """The result of version 0.2.0 in a stage's place, if it is up to date; else it is refused."""
+    made, old = manifest.read(place), read_run(place)
+    remedy = "choose another RUN"
+    if made is None and not old:
+        why = "it holds files that no training stage wrote"
+    elif made is None:
+        why = "version 0.2.0 has not finished it"
+        if checkpoint := last_checkpoint(place):
+            remedy += f" with resume_from_checkpoint: {checkpoint} to go on from it"
+    elif manifest.is_forced():
+        why = "version 0.2.0 made it, FORCE=1 makes another"
+    elif not (why := difference(old or made, run)):
+        if is_whole(place):
+            return Start(place, is_done=True)
+        why = "its files have changed since they were written"
+    raise UserError(f"output_dir: {place} stays as it is ({why}); {remedy}")
 
 
-def is_free(folder: Path, run: Mapping[str, Any]) -> bool:
-    """Whether a run can train in a folder from scratch: an earlier start of it, or just logs."""
-    if not (folder / RUN_FILE).exists() or removal.remove_logs(folder):
-        return True
-    if (folder / manifest.NAME).exists() or difference(read_run(folder), run):
-        return False
-    if last_checkpoint(folder):  # weights alone
-        return False
-    for name in OF_ONE_START:
-        if os.path.lexists(folder / name):
-            why = "is of an earlier start, and this one begins from scratch"
-            removal.set_aside(folder / name, removal.EARLIER, why)
-    return True
+def has_just_begun(folder: Path) -> bool:
+    """Whether a run has left nothing that another start from scratch would take for its own."""
+    names = (manifest.NAME, *OF_ONE_START)
+    return last_checkpoint(folder) is None and not any(
+        os.path.lexists(folder / name) for name in names
+    )
 
 
-def superseded(folder: Path) -> list[Path]:
-    """The runs that others have taken the place of, the oldest first."""
-    beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
-    found = {
-        int(path.suffix[1:]): path
-        for path in beside
-        if path.stem == folder.name and path.suffix[1:].isdecimal() and (path / RUN_FILE).is_file()
-    }
-    return [found[number] for number in sorted(found)]
-
-
-def make_room(folder: Path) -> Path | None:
-    """Give a run's folder the next number, or remove one that has just logs; its new place."""
-    if not os.path.lexists(folder) or removal.remove_logs(folder):
-        return None
-    place = without_next(folder)
-    number = max((int(path.suffix[1:]) for path in superseded(place)), default=0) + 1
-    while os.path.lexists(numbered := place.with_name(f"{place.name}.{number}")):
+def new_folder(place: Path, run: Mapping[str, Any]) -> Path:
+    """A folder for a run, which is not there or empty."""
+    inputs = run["inputs"]
+    config = manifest.by_hash(run["config"], inputs)
+    said = {key: config[key] for key in config if key not in manifest.NOT_COMPARED}
+    text = json.dumps([said, sorted(inputs.values())], sort_keys=True)
+    name = f"{place.name}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+    folder, number = place.with_name(name), 1
+    while os.path.lexists(folder) and not is_empty(folder):
         number += 1
-    return folder.rename(numbered)
+        folder = place.with_name(f"{name}-{number}")
+    return folder
 
 
-def put_in_place(work: Path, folder: Path) -> None:
-    """Let a finished run take the place of the one before, which loses its optimizer's states."""
-    if work == folder:
-        return
-    old = make_room(folder)
-    work.rename(folder)
-    if old and (old / manifest.NAME).exists():
-        for checkpoint in written_checkpoints(old):
-            names = sealed(checkpoint)["files"]
-            found = [name for name in names if any(fnmatch(name, kind) for kind in OPTIMIZER_FILES)]
-            removal.remove_files(checkpoint, found)
+def is_empty(folder: Path) -> bool:
+    """Whether a kill may have left a folder: it holds nothing but a half-written file."""
+    if not folder.is_dir():
+        return False
+    return all(file.suffix == manifest.PARTIAL for file in folder.iterdir())
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a run has its result, as it was written."""
+    return manifest.read(folder) is not None and not manifest.is_damaged(folder)
 
 
 def state_bytes(optim: str | None, number: float) -> float:
@@ -203,15 +165,6 @@ def checkpoint_bytes(
     return (trained + kept, weights + trained) if has_lora else (weights + kept, weights)
 
 
-def describe_kept(folder: str | Path) -> list[str]:
-    """Lines on the superseded runs, and on what was set aside, with the command that frees them."""
-    place = without_next(behind_link(Path(folder)))
-    aside = [*removal.listed_aside(place), *removal.listed_aside(next_of(place))]
-    found = {"superseded runs": superseded(place), "set aside": aside}
-    lines = (removal.describe(what, places) for what, places in found.items())
-    return [line for line in lines if line]
-
-
 def seal(checkpoint: Path) -> None:
     """Write `files.json`, when every process has written its part."""
     # A kill while this was written leaves `files.json.partial`, which is written again.
@@ -219,7 +172,7 @@ def seal(checkpoint: Path) -> None:
     files = [path for path in checkpoint.rglob("*") if path.is_file() and path.name not in ours]
     names = [path.relative_to(checkpoint).as_posix() for path in files]
     with ThreadPoolExecutor() as pool:
-        hashes = dict(sorted(zip(names, pool.map(manifest.sha256, files), strict=True)))
+        hashes = dict(sorted(zip(names, pool.map(manifest.read_sha256, files), strict=True)))
     manifest.write_json(checkpoint / SEAL, {"run": read_run(checkpoint.parent), "files": hashes})
 
 
@@ -231,15 +184,64 @@ def unseal(checkpoint: Path) -> None:
     (checkpoint / SEAL).unlink(missing_ok=True)
 
 
-def written_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints that a folder's own run has written and finished, the oldest first."""
-    run, found = read_run(folder), removal.checkpoints(folder)
-    made_by = {step: sealed(path).get("run") for step, path in found.items()}
-    return [
-        found[step]
-        for step, made in sorted(made_by.items())
-        if made == run or (made and run and not difference(made, run))
-    ]
+def read_seal(checkpoint: Path) -> dict[str, Any]:
+    """`files.json`: {"run": ..., "files": {name: sha256}}; {} where it is missing or damaged."""
+    try:
+        found = json_files.read(checkpoint / SEAL, SEAL_SHAPE, "")
+    except (FileNotFoundError, ValueError):  # other errors say nothing about the checkpoint
+        return {}
+    is_damaged = found["run"] and json_files.mismatch(found["run"], RUN_SHAPE)
+    return {} if is_damaged else found
+
+
+def sealed(folder: Path, before: float = math.inf) -> Iterator[Path]:
+    """The checkpoints below a step that were saved to their end, the newest first."""
+    for step, path in sorted(removal.checkpoints(folder).items(), reverse=True):
+        if step < before and (path / SEAL).exists() and (path / STATE).exists():
+            yield path
+
+
+def last_checkpoint(folder: Path, before: float = math.inf) -> Path | None:
+    """The newest checkpoint below a step that was saved to its end."""
+    return next(sealed(folder, before), None)
+
+
+def last_whole(folder: Path, run: Mapping[str, Any]) -> Path | None:
+    """The newest undamaged checkpoint of a run; those behind it get another name, with a line."""
+    for path in sealed(folder):
+        fault = damage(path)
+        made_by = read_seal(path).get("run")
+        if not fault and made_by and (other := difference(made_by, run)):
+            fault = f"is another run's ({other})"
+        if not fault:
+            return path
+        removal.set_aside(path, removal.DAMAGED, f"{fault}; the checkpoint before is taken")
+    return None
+
+
+def damage(checkpoint: Path) -> str:
+    """What is not as it was saved; without `files.json`, as far as the files' formats tell."""
+    if not (checkpoint / SEAL).exists():
+        files = (path for path in sorted(checkpoint.rglob("*")) if not reads(path))
+        return next((f"{path.relative_to(checkpoint)} is damaged" for path in files), "")
+    known = read_seal(checkpoint).get("files", {SEAL: ""})
+    for name, digest in known.items():
+        file = checkpoint / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if manifest.read_sha256(file) != digest:
+            return f"{name} is damaged"
+    try:
+        step = json_files.read(checkpoint / STATE, {"global_step": int}, "")["global_step"]
+    except (FileNotFoundError, ValueError):
+        return f"{STATE} is damaged"
+    is_renamed = removal.CHECKPOINT.fullmatch(checkpoint.name) and step != step_of(checkpoint)
+    return f"is of step {step}" if is_renamed else ""
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step in a checkpoint's name."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def rotate(folder: Path, limit: int | None) -> None:
@@ -249,76 +251,19 @@ def rotate(folder: Path, limit: int | None) -> None:
     """
     if not limit or limit < 0:
         return
-    found = written_checkpoints(folder)
-    for checkpoint in found[:-limit]:
-        names = [name for name in sealed(checkpoint)["files"] if name != STATE]
+    run, found = read_run(folder), removal.checkpoints(folder)
+    seals = {found[step]: read_seal(found[step]) for step in sorted(found)}
+    own = [path for path in seals if is_made_by(seals[path].get("run"), run)]
+    for checkpoint in own[:-limit]:
+        names = [name for name in seals[checkpoint]["files"] if name != STATE]
         # A kill on the way leaves no checkpoint that looks whole, but one to be removed.
         removal.remove_files(checkpoint, [STATE, *names])
         removal.remove_files(checkpoint, [SEAL])
 
 
-def step_of(checkpoint: Path) -> int:
-    """The step of a checkpoint's `trainer_state.json`, whatever its folder is called."""
-    return int(json_files.read(checkpoint / STATE, STATE_SHAPE, "")["global_step"])
-
-
-def is_whole(checkpoint: Path, run: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint is undamaged and of this run; any other is set aside, with a line."""
-    fault, made_by = damage(checkpoint), sealed(checkpoint).get("run")
-    if not fault and not has_state(checkpoint):
-        fault = f"{STATE} is damaged"
-    if not fault and (step := step_of(checkpoint)) != int(checkpoint.name.rpartition("-")[2]):
-        fault = f"it is of step {step}: rename it to checkpoint-{step}"
-    other = difference(made_by, run) if made_by else ""
-    if not fault and not other:
-        return True
-    why = fault or f"belongs to another run ({other})"
-    removal.set_aside(checkpoint, removal.DAMAGED if fault else removal.FOREIGN, why)
-    return False
-
-
-def damage(checkpoint: Path) -> str:
-    """What is not as it was saved; without `files.json`, as far as the files' formats tell."""
-    if not (checkpoint / SEAL).exists():
-        files = (path for path in sorted(checkpoint.rglob("*")) if not reads(path))
-        return next((f"{path.relative_to(checkpoint)} is damaged" for path in files), "")
-    for name, known in sealed(checkpoint).get("files", {}).items():
-        file = checkpoint / name
-        if not manifest.is_as(file, known):
-            return f"{name} is {'damaged' if file.is_file() else 'missing'}"
-    return ""
-
-
-def sealed(checkpoint: Path) -> dict[str, Any]:
-    """`files.json`: {"run": ..., "files": {name: sha256}}; one that cannot be read names itself."""
-    try:
-        found = json_files.read(checkpoint / SEAL, SEAL_SHAPE, "")
-    except FileNotFoundError:  # of an earlier version
-        return {}
-    except ValueError:
-        return {"files": {SEAL: ""}}
-    is_damaged = found["run"] and json_files.mismatch(found["run"], RUN_SHAPE)
-    return {"files": {SEAL: ""}} if is_damaged else found
-
-
-def has_state(checkpoint: Path) -> bool:
-    """Whether a checkpoint's `trainer_state.json` can be read."""
-    # Other errors of the system are raised: they say nothing about the checkpoint.
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        json_files.read(checkpoint / STATE, STATE_SHAPE, "")
-        return True
-    return False
-
-
-def last_checkpoint(
-    folder: Path, before: float = math.inf, is_whole: Callable[[Path], bool] = has_state
-) -> Path | None:
-    """The newest whole checkpoint below a step: one with hashes and a `trainer_state.json`."""
-    for step, path in sorted(removal.checkpoints(folder).items(), reverse=True):
-        is_complete = (path / SEAL).exists() and (path / STATE).exists()
-        if step < before and is_complete and is_whole(path):
-            return path
-    return None
+def is_made_by(made: Mapping[str, Any] | None, run: Mapping[str, Any]) -> bool:
+    """Whether the run of a checkpoint is this one; one of a script has none, {}."""
+    return made == run or bool(made and run and not difference(made, run))
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -329,7 +274,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         return {}
     except ValueError:  # damaged; its checkpoints have copies
         newest = last_checkpoint(folder)
-        return sealed(newest).get("run", {}) if newest else {}
+        return read_seal(newest).get("run", {}) if newest else {}
 
 
 def rows_of(run: Mapping[str, Any]) -> dict[str, int]:
@@ -345,17 +290,16 @@ def rows_of(run: Mapping[str, Any]) -> dict[str, int]:
 def difference(
     old: Mapping[str, Any],
     new: Mapping[str, Any],
-    defaults: Mapping[str, Any] | None = None,
     left_out: Iterable[str] = manifest.NOT_COMPARED,
 ) -> str:
     """`manifest.difference` of two runs; other processes may share the same rows out differently.
 
     An `old` without a configuration is not a run.
     """
-    is_shared_out = "config" in old and old["num_processes"] != new["num_processes"]
-    if is_shared_out and rows_of(old) == rows_of(new):
-        left_out = {*left_out, *BATCH_KEYS}
-    return manifest.difference(old, new, defaults, left_out)
+    if old.get("num_processes", new["num_processes"]) != new["num_processes"]:
+        is_shared_out = rows_of(old) == rows_of(new)
+        left_out = {*left_out, *(BATCH_KEYS if is_shared_out else ["generation_batch_size"])}
+    return manifest.difference(old, new, left_out)
 
 
 def missing_state(checkpoint: Path) -> str:
@@ -384,25 +328,15 @@ def lost_states(checkpoint: Path, where: str) -> str:
     )
 
 
-def describe_restart(folder: Path, run: Mapping[str, Any]) -> str:
-    """One line where this run was started before and has left no checkpoint; empty elsewhere."""
-    for one in (folder, next_of(folder)):
-        is_same = not difference(read_run(one), run) and not (one / manifest.NAME).exists()
-        if is_same and last_checkpoint(one) is None:
-            return f"{one}: was ended before its first checkpoint; starting from scratch"
+def describe_newest(place: Path, run: Mapping[str, Any]) -> str:
+    """What the newest of a place's runs has, and the first key that differs; "" if it is empty."""
+    for other in reversed(runs_of(place)):
+        checkpoint = last_checkpoint(other)
+        if checkpoint or manifest.read(other):
+            what = checkpoint.name if checkpoint and not manifest.read(other) else "a finished run"
+            why = difference(read_run(other), run) or "and FORCE=1 asks for one from scratch"
+            return f"{other} has {what} of another configuration ({why}); starting a new run"
     return ""
-
-
-def describe_others(folder: Path, run: Mapping[str, Any]) -> list[str]:
-    """What was trained in a run's places by other runs, each with the first key that differs."""
-    found = []
-    for one in (folder, folder.with_name(f"{folder.name}.next")):
-        old, checkpoint = read_run(one), last_checkpoint(one)
-        is_finished = (one / manifest.NAME).exists()
-        if old and (is_finished or checkpoint) and (why := difference(old, run)):
-            what = "a finished run" if is_finished or checkpoint is None else checkpoint.name
-            found.append(f"{one} has {what} of another configuration ({why})")
-    return found
 
 
 def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
@@ -413,7 +347,7 @@ def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
     wrong rows. DeepSpeed loads the optimizer only with the same processes and stage. Without
     DeepSpeed the Trainer would silently start with an empty optimizer.
     """
-    old = sealed(checkpoint).get("run") or read_run(checkpoint.parent)
+    old = read_seal(checkpoint).get("run") or read_run(checkpoint.parent)
     fault = damage(checkpoint)
     if fault:
         raise UserError(f"resume_from_checkpoint: {checkpoint}: {fault}; take an earlier one")

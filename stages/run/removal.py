@@ -13,19 +13,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.errors import size
-
 # As the Trainer names them: `checkpoint-8-keep` or `checkpoint-008` is the user's.
 CHECKPOINT = re.compile(r"checkpoint-(0|[1-9]\d*)", re.ASCII)
 # Before the number and the name of what was set aside, such as `damaged-1-checkpoint-8`.
-DAMAGED, FOREIGN, EARLIER = "damaged", "foreign", "earlier"
-ASIDE = re.compile(rf"({DAMAGED}|{FOREIGN}|{EARLIER})-(\d+-.+|checkpoint-\d+)", re.ASCII)
-# What a start leaves that has neither a checkpoint nor a result.
-LOGS = (
-    *("run.json", "run.json.partial", "events.jsonl", "prompt_components.npy"),
-    *("runs/**/events.out.tfevents.*", "completions/completions_*.parquet"),
-)
-
+DAMAGED, EARLIER = "damaged", "earlier"
 TORN = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # as Rust's tempfile names it
 
 
@@ -60,22 +51,6 @@ def remove_files(folder: Path, names: Iterable[str]) -> None:
             one.rmdir()
 
 
-def remove_logs(folder: Path) -> bool:
-    """Remove a run's folder that holds nothing but logs; whether it did."""
-    logs = {path for kind in LOGS for path in folder.glob(kind)}
-    files = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
-    if folder.is_symlink() or files - logs:
-        return False
-    folders = [path for path in folder.rglob("*") if path.is_dir()]
-    remove_files(folder, [path.relative_to(folder).as_posix() for path in files])
-    for path in sorted(folders, reverse=True):
-        with contextlib.suppress(OSError):
-            path.rmdir()
-    with contextlib.suppress(OSError):
-        folder.rmdir()
-    return not folder.exists()
-
-
 def remove_torn(folder: Path) -> None:
     """Remove what a kill has left of weights that safetensors was writing, here or in a checkpoint.
 
@@ -90,7 +65,7 @@ def set_aside(path: Path, kind: str, why: str, name: str = "") -> None:
     """Give something that a run cannot use a name of its own, and say how to free it.
 
     Args:
-        kind: DAMAGED, FOREIGN or EARLIER.
+        kind: DAMAGED or EARLIER.
         name: what it is called behind the number, by default as it is.
     """
     number = 1
@@ -116,21 +91,3 @@ def drop_replaced(replaced: Path, *successors: Path) -> None:
     remove_files(replaced, names)
     if os.path.lexists(replaced):
         set_aside(replaced, EARLIER, "holds files that no stage wrote", successors[0].name)
-
-
-def listed_aside(folder: Path) -> list[Path]:
-    """What was set aside in a run's folder."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in found if ASIDE.fullmatch(path.name))
-
-
-def describe(what: str, places: Iterable[Path]) -> str:
-    """One line on what can be freed, with sizes and the command; empty where there is nothing."""
-    sizes = {
-        place: sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
-        for place in places
-    }
-    if not sizes:
-        return ""
-    shown = ", ".join(f"{place} ({size(number)})" for place, number in sizes.items())
-    return f"{what}: {shown}; to free: rm -r {shlex.join(map(str, sizes))}"

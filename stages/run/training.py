@@ -3,16 +3,15 @@
 begin       settings and folder: up to date, resume, or a new run
 train       with one progress bar
 save        a checkpoint that every later stage can load
-conclude    the manifest, last of all; the run takes its place
+conclude    the manifest, last of all; the stage's link names the run
 finish      all processes end together
 
-A killed stage leaves no manifest. Started again with the same inputs it resumes from its last
-complete checkpoint (stages/run/folders.py). Once finished with the same inputs it is up to date.
-With other inputs it trains in `<folder>.next`, and takes the folder's place when it has finished.
+A killed stage leaves no manifest. Started again with the same keys and inputs it resumes from its
+last complete checkpoint, or is up to date. With others it trains in a folder beside that one
+(stages/run/folders.py).
 """
 
 import functools
-import json
 import math
 import os
 import shlex
@@ -32,6 +31,7 @@ from transformers import AutoConfig, Trainer
 from pipeline import manifest
 from pipeline.console import is_main_process, quiet_trackers, say
 from pipeline.errors import UserError, check_space
+from pipeline.folders import NAMED, RUN_FILE, behind_link, link, place_of, runs_of, time_of
 from pipeline.memory import memory_fault
 from pipeline.models import card, checkpoints, dropout, generation, weights
 from pipeline.models import tokenizer as tokenizers
@@ -54,27 +54,29 @@ class Run(NamedTuple):
     stage: str
     config: dict[str, Any]
     inputs: dict[str, str]  # path -> hash
-    folder: str  # of the result
-    work: str  # where it trains: `folder`, or next to it while that has another run
+    folder: str  # the stage's place, a link to the run
+    work: str  # the run's own folder
     checkpoint: str | None
     started: float
 
 
 def begin(stage: str, files: Sequence[Any], args: Any, config: Any, model: Any) -> Run | None:
-    """Begin a run in its folder; None if the run is there already.
+    """Begin a run in a folder of its own, or resume it; None if its result is there already.
 
     Args:
         files: files that the run reads; None is left out. A changed file makes it another run.
-        args, config, model: the recipe's settings; `config.output_dir` is set to the folder
-            where the run trains.
+        args, config, model: the recipe's settings. `config.output_dir` is set to the run's folder,
+            `model.model_name_or_path` to the run that a link names now.
     """
     settings = effective_config(args, config, model)
     base, _ = checkpoints.base_and_adapter(model.model_name_or_path)
     inputs = manifest.hash_inputs([file for file in (*files, base) if file])
     run = prepare(stage, config.output_dir, settings, inputs)
-    if run is not None:
-        config.output_dir = run.work
-    return run
+    if run is None:
+        return None
+    config.output_dir = run.work
+    model.model_name_or_path = behind_link(model.model_name_or_path)
+    return run._replace(config=settings | {"model_name_or_path": model.model_name_or_path})
 
 
 def prepare(stage: str, folder: str, config: dict[str, Any], inputs: dict[str, str]) -> Run | None:
@@ -83,53 +85,41 @@ def prepare(stage: str, folder: str, config: dict[str, Any], inputs: dict[str, s
     Returns None if the result is there.
     """
     check_started(bool(config.get("use_cpu")))
-    num_processes = int(os.environ.get("WORLD_SIZE", "1"))
-    identity = {
-        "config": config,
-        "inputs": inputs,
-        "num_processes": num_processes,
-        "engine": asked_engine(),
-    }
-    # As `run.json` will give it back, with which it is compared: tuples are lists there.
-    identity = json.loads(json.dumps(identity, default=str))
-    start, fault = None, None
+    num_processes, engine = int(os.environ.get("WORLD_SIZE", "1")), asked_engine()
+    run = {"config": config, "inputs": inputs, "num_processes": num_processes, "engine": engine}
+    run = manifest.as_written(run)
+    start, fault, started, place = None, None, 0.0, place_of(folder)
     if is_main_process():
         try:
-            start = start_run(folder, identity)
+            start = folders.choose(place, run)
+            started = start_run(place, start, run)
         except UserError as error:
             fault = str(error)
-    start, fault, main = broadcast_object_list([start, fault, identity])
+    start, fault, started, main = broadcast_object_list([start, fault, started, run])
     if fault:
         raise UserError(fault)
-    check_hosts(start, main, identity)
-    if start.work is None:
+    check_hosts(start, started, main, run)
+    if start.is_done:
         PartialState().destroy_process_group()
         return None
-    return Run(
-        stage=stage,
-        config=config,
-        inputs=inputs,
-        folder=start.folder,
-        work=start.work,
-        checkpoint=start.checkpoint,
-        started=start.started,
-    )
+    checkpoint = str(start.checkpoint) if start.checkpoint else None
+    return Run(stage, config, inputs, str(place), str(start.folder), checkpoint, started)
 
 
-def check_hosts(start: folders.Start, main: dict[str, Any], mine: dict[str, Any]) -> None:
+def check_hosts(
+    start: folders.Start, started: float, main: dict[str, Any], mine: dict[str, Any]
+) -> None:
     """Refuse a host whose run differs or that does not see the shared folder.
 
     Every process raises alike.
     """
-    fault, deadline = (
-        folders.difference(main, mine, left_out=()),
-        time.monotonic() + VISIBLE_SECONDS,
-    )
-    while start.work and not fault:
-        if folders.read_run(Path(start.work)).get("started") == start.started:
+    fault = folders.difference(main, mine, left_out=manifest.PLACES)
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while not start.is_done and not fault:
+        if time_of(start.folder, "started") == started:
             break
         if time.monotonic() > deadline:
-            fault = f"output_dir: {start.work} is not shared"
+            fault = f"output_dir: {start.folder} is not shared"
         time.sleep(0.1)
     views = gather_object([(f"host {os.environ.get('GROUP_RANK', 0)} ({gethostname()})", fault)])
     for host, fault in views:
@@ -140,33 +130,36 @@ def check_hosts(start: folders.Start, main: dict[str, Any], mine: dict[str, Any]
             )
 
 
-def start_run(folder: str, identity: dict[str, Any]) -> folders.Start:
-    """Choose where a run trains and write its `run.json`; in the main process only."""
-    restarted = folders.describe_restart(Path(folder), identity)
-    others = folders.describe_others(Path(folder), identity)
-    start = folders.choose(Path(folder), identity)
-    if restarted and not start.checkpoint:
-        say(restarted)
-    for line in folders.describe_kept(folder):
-        say(line)
-    if start.work is None:
-        return start
-    removal.remove_torn(Path(start.work))
-    source = start.checkpoint or identity["config"].get("resume_from_checkpoint")
-    if isinstance(source, str):
-        folders.check_resume(Path(source), identity)
-    name = f"{folder} {time.strftime('%Y-%m-%d %H:%M:%S')}"
+def start_run(place: Path, start: folders.Start, run: dict[str, Any]) -> float:
+    """Write the `run.json` of a chosen folder and link it, in the main process only.
+
+    Returns when it was started. A link to a result stays until another run has one.
+    """
+    if start.is_done:
+        link(place, start.folder)
+        manifest.note_current(start.folder, may_write=start.folder != place)
+        return 0.0
+    source = start.checkpoint or run["config"].get("resume_from_checkpoint")
+    if source and source is not True:
+        folders.check_resume(Path(source), run)
+    old = folders.read_run(start.folder)
     if start.checkpoint:
         say(f"resuming from {start.checkpoint}")
-        name = folders.read_run(Path(start.work)).get("run_name") or name
-    elif others and not source:
-        say(f"{'; '.join(others)}; starting a new run")
-    if start.work != start.folder:
-        say(f"training in {start.work}; {folder} keeps its run until this one has finished")
-    start = start._replace(started=manifest.start(start.work))
-    made = {"started": start.started, "run_name": name}
-    manifest.write_json(Path(start.work, folders.RUN_FILE), identity | made)
-    return start
+    elif old:
+        say(f"{start.folder}: was ended before its first checkpoint; starting from scratch")
+    elif others := folders.describe_newest(place, run):
+        say(others)
+    removal.remove_torn(start.folder)
+    started = manifest.start(start.folder)
+    made = {
+        "made": old.get("made", started),
+        "started": started,
+        "run_name": old.get("run_name") or f"{place} {time.strftime('%Y-%m-%d %H:%M:%S')}",
+    }
+    manifest.write_json(start.folder / RUN_FILE, run | made)
+    if manifest.read(place) is None:
+        link(place, start.folder)
+    return started
 
 
 def effective_config(*parts: Any) -> dict[str, Any]:
@@ -363,7 +356,14 @@ def check_disk(trainer: Trainer) -> None:
     folder, (checkpoint, saved) = trainer.args.output_dir, saved_bytes(trainer)
     is_model = trainer.args.save_strategy == "no" or saved > checkpoint
     needed, what = (saved, "the model") if is_model else (checkpoint, "one more checkpoint")
-    check_space(folder, needed, what, functools.partial(folders.describe_kept, folder))
+    check_space(folder, needed, what, functools.partial(say_where_to_free, Path(folder)))
+
+
+def say_where_to_free(folder: Path) -> list[str]:
+    """A line where other runs lie beside a run's folder."""
+    named = NAMED.fullmatch(folder.name)
+    others = runs_of(folder.with_name(named[1])) if named else []
+    return [f"`make clean` lists {len(others) - 1} other runs"] if len(others) > 1 else []
 
 
 def saved_bytes(trainer: Trainer) -> tuple[float, float]:
@@ -415,7 +415,7 @@ def save(trainer: Trainer) -> None:
 
 
 def conclude(run: Run, counts: dict[str, Any], **numbers: Any) -> None:
-    """Write the manifest of a run that is whole, and put it in its place."""
+    """Write the manifest of a run that is whole, and let the stage's link name it."""
     if not is_main_process():
         return
     work = Path(run.work)
@@ -426,7 +426,7 @@ def conclude(run: Run, counts: dict[str, Any], **numbers: Any) -> None:
     manifest.write(work, run.stage, run.config, run.inputs, counts, run.started, files, **numbers)
     for folder in [folder for folder, found in models.items() if found]:
         card.write(folder)  # in place of TRL's draft
-    folders.put_in_place(work, Path(run.folder))
+    link(Path(run.folder), work)
 
 
 def finish(trainer: Trainer) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import manifest
+from pipeline.folders import CURVES
 from tests.files import write_rows
 
 ROOT = Path(__file__).parents[2]
@@ -152,6 +154,7 @@ def run_stage(write_recipe, monkeypatch):
     def call(stage, **settings):
         path = write_recipe(stage, **settings)
         monkeypatch.setattr(sys, "argv", [stage, "--config", str(path)])
+        monkeypatch.setattr(manifest, "_request", {})  # as in a process of its own
         importlib.import_module(f"stages.{stage}").main()
         return Path(json.loads(path.read_text())["output_dir"])
 
@@ -220,12 +223,12 @@ def run_two_processes(tmp_path):
 
 @pytest.fixture(scope="session")
 def read_events():
-    """Function: folder -> `{tag: [values]}` of the TensorBoard event files below it."""
+    """Function: folder of a run -> `{tag: [values]}` of its TensorBoard event files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     def read(folder):
         found = {}
-        for path in folder.glob("**/events.out.tfevents*"):
+        for path in (folder.parent / CURVES / folder.resolve().name).glob("events.out.tfevents*"):
             events = EventAccumulator(str(path)).Reload()
             for tag in events.Tags()["scalars"]:
                 found.setdefault(tag, []).extend(event.value for event in events.Scalars(tag))

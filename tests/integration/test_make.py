@@ -44,14 +44,18 @@ if is_ours and not is_real:
             (place / "run.json").write_text(json.dumps({"started": time.time()}))
             os._exit(0)
         sys.path.insert(0, os.getcwd())
-        from pipeline import manifest
-        sys.argv[1:] = words
-        code = ""
-        from pipeline.stages import ROOT, STAGES
-        if stage in STAGES and STAGES[stage].code:
-            code = manifest.hash_code(*(ROOT / one for one in STAGES[stage].code))
-        made = {"stage": stage, "request": manifest.hash_request(words), "inputs": {}, "code": code}
-        (folder / "manifest.json").write_text(json.dumps(made | {"config": {}}))
+        from dataclasses import asdict
+        from pipeline import freshness, manifest
+        from pipeline.stages import ROOT, STAGES, load
+        made = {"stage": stage, "inputs": {}, "config": {}}
+        if stage in STAGES:
+            given = freshness.settings_of(stage, [module, *words])
+            made["request"] = manifest.as_request(given, given.typed)
+            made["config"] = dict(given)
+            if stage == "audit":
+                made["config"] = asdict(load(freshness.AUDIT)(**given))
+            made["code"] = manifest.hash_code(*(ROOT / one for one in STAGES[stage].code))
+        (folder / "manifest.json").write_text(json.dumps(made))
         if stage == "data" and (here / "after-data").exists():
             (folder / "rows").write_text((here / "after-data").read_text())
     while (here / "wait").exists():
@@ -110,10 +114,10 @@ def test_what_is_asked_for_starts_and_nothing_else(start, tmp_path, how):
     assert [[stage, force] for stage, _, force in started(tmp_path)] == [[s, "1"] for s in chain]
 
 
-@pytest.mark.parametrize("place", ["sft", "sft.next"])
+@pytest.mark.parametrize("place", ["sft", "sft-0a1b2c"])
 def test_exit_code_0_without_a_manifest_is_no_success(start, tmp_path, place):
-    """Whether the stage was never finished, or is to take the place of one that was."""
-    if place == "sft.next":
+    """Whether the stage was never finished, or has another run that was."""
+    if place != "sft":
         assert start("pipeline", "sft").returncode == 0
         started(tmp_path)
     (tmp_path / "unfinished").write_text(place)
@@ -456,7 +460,9 @@ def test_clean_says_what_it_removes_and_keeps_other_seeds(start, tmp_path, how):
     run = tmp_path / "run"
     kept = [run / "seed-3/sft/manifest.json", run / "notes.txt", run / "sft.csv"]
     kept += [run / "eval/a_users_own.py", run / "sft.old/manifest.json"]
-    gone = [run / name for name in ("data/manifest.json", "sft/checkpoint-3", "sft.1/run.json")]
+    gone = [
+        run / name for name in ("data/manifest.json", "sft/checkpoint-3", "sft-0a1b2c-2/run.json")
+    ]
     for path in (*kept, *gone):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -23,9 +23,9 @@ def test_a_run_that_starts_again_keeps_weights_and_notes(run_stage, monkeypatch,
     (folder / "checkpoint-2-keep" / "model.safetensors").write_text("weights")
     monkeypatch.setenv("PATH", str(tmp_path))  # nor is there git
     assert run_stage("sft", **settings) == folder
-    aside = folder / "damaged-1-checkpoint-4"
+    aside = folder.resolve() / "damaged-1-checkpoint-4"
     assert f"rm -r {aside}" in capfd.readouterr().out
     assert manifest.read(folder)["counts"]["steps"] == 4
-    kept = {path.parent.name for path in folder.rglob("model.safetensors")}
-    assert kept == {"sft", "checkpoint-4", aside.name, "good-2", "checkpoint-2-keep"}
+    kept = {path.parent.name for path in folder.resolve().rglob("model.safetensors")}
+    assert kept == {aside.parent.name, "checkpoint-4", aside.name, "good-2", "checkpoint-2-keep"}
     assert (aside / "notes.txt").read_text() == "mine"

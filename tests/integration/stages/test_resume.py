@@ -48,10 +48,9 @@ def test_sft_interrupted_then_finished(write_recipe, run_stage, tmp_path):
     assert reached < 40
 
     out = finish(start("-m", "stages.sft", *config))
-    assert f"resuming from {folder}/checkpoint-{reached}\n" in out
+    assert f"resuming from {folder.resolve()}/checkpoint-{reached}\n" in out
     made = manifest.read(folder)
     assert made["counts"]["steps"] == 40 and made["resumed"]
-    assert not folder.with_name("sft.previous").exists()
     straight = run_stage("sft", **settings, output_dir=str(tmp_path / "straight"))
     assert not manifest.read(straight)["resumed"]
     losses, expected = read_losses(folder), read_losses(straight)
@@ -73,7 +72,8 @@ def test_max_hours_end_a_run_with_a_checkpoint(run_stage, tmp_path, monkeypatch,
     assert made["counts"]["steps"] == 3 and made["resumed"]
     shutil.rmtree(folder / "checkpoint-1")  # which the other run has no cause to save
     resumed = left_in(folder)
-    shutil.rmtree(folder)
+    shutil.rmtree(folder.resolve())
+    folder.unlink()
     assert run_stage(stage, **settings) == folder and not manifest.read(folder)["resumed"]
     assert differences(left_in(folder), resumed) == []
 

@@ -13,21 +13,22 @@ pytestmark = pytest.mark.integration
 
 def prepare_runs(folder):
     """The whole of a process: it prepares runs in which the other host sees something else."""
+    from pipeline import folders as places
     from pipeline.errors import UserError
     from stages.run import training
 
     training.VISIBLE_SECONDS = 0.5
     rank = int(os.environ["RANK"])
     os.environ["GROUP_RANK"] = str(rank)
-    file = training.folders.RUN_FILE
+    file = training.RUN_FILE
     cases = (file, 0, "1"), (f"{rank}.json", 0, "1"), (file, rank, "1"), (file, 0, str(rank))
     for number, (seen, beta, digest) in enumerate(cases):
         work = Path(folder, str(number))
-        training.folders.RUN_FILE = seen
+        places.RUN_FILE = training.RUN_FILE = seen
         values = {"use_cpu": True, "beta": beta, "output_dir": f"own-{rank}"}
         try:
             start = training.prepare("sft", str(work), values, {"a.jsonl": digest})
-            tell("FOUND shared", start.work == str(work))
+            tell("FOUND shared", start.folder == str(work))
         except UserError as error:
             tell("FOUND", error)
     sys.exit()

@@ -111,7 +111,7 @@ def test_after_a_host_has_died_the_job_ends_with_the_report(hosts, submit, tmp_p
     job, log = submit()
     assert job.wait(timeout=400) == 0, log.read_text()
     said = log.read_text()
-    assert f"resuming from {grpo}/checkpoint-" in said and "Traceback" not in said
+    assert f"resuming from {grpo.resolve()}/checkpoint-" in said and "Traceback" not in said
     assert (tmp_path / "run/report/report.html").is_file()
     counts = json.loads((grpo / "manifest.json").read_text())["counts"]
     assert counts["steps"] == 6

@@ -26,8 +26,8 @@ def test_a_killed_sweep_goes_on_where_it_stopped(write_recipe, tmp_path):
     assert not (second / "manifest.json").exists()
 
     out = finish(start(*command, rates, betas), timeout=600)
-    assert f"up to date in {done.parent}" in out and done.stat().st_ino == first
-    assert f"resuming from {second}/checkpoint-" in out
+    assert f"up to date in {done.parent.resolve()}" in out and done.stat().st_ino == first
+    assert f"resuming from {second.resolve()}/checkpoint-" in out
     table = json.loads((root / "table.json").read_text())
     assert [(row["run"], row["steps"], row["ended"]) for row in table] == [
         (name, 20, "finished") for name in NAMES

@@ -184,7 +184,7 @@ def test_completions_of_each_logged_step_also_after_a_kill(run_stage, tmp_path, 
         path.unlink()
     shutil.rmtree(folder / "checkpoint-4")
     run_stage("grpo", **keys, report_to="tensorboard", run_name="other")
-    assert f"resuming from {folder}/checkpoint-3" in capsys.readouterr().out
+    assert f"resuming from {folder.resolve()}/checkpoint-3" in capsys.readouterr().out
     pd.testing.assert_frame_equal(pd.read_parquet(files[3]), tables[3])
     assert folders.read_run(folder)["run_name"] == name and name.startswith(str(folder))
     run_stage("grpo", **keys, run_name="third")

@@ -57,7 +57,7 @@ def test_killed_processes_and_hosts_are_resumed(hosts, write_recipe, fork_server
     assert [process.wait(timeout=400) for process in processes] == [0, 0]
 
     out = "".join(log.read_text() for log in logs)
-    assert out.count(f"resuming from {folder}/checkpoint-") == 3
+    assert out.count(f"resuming from {folder.resolve()}/checkpoint-") == 3
     assert out.count("error: the main host is lost: ") == out.count("error: ") == 1
     assert "Traceback" not in out
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -8,6 +8,7 @@ import sys
 import zlib
 from pathlib import Path
 
+from pipeline.folders import NAMED
 from tests.files import write_rows
 
 SIZE = 4  # rollouts in a group, in all recipes here
@@ -131,8 +132,15 @@ def hashed_rollout(prompt_ids, number):
     return [draw.randrange(5, 290) for _ in range(draw.randrange(3, 11))]
 
 
+def file_of(args):
+    """Where a process notes what it does: beside the run's place, for all runs of that."""
+    run = Path(args.output_dir)
+    named = NAMED.fullmatch(run.name)
+    return run.with_name(f"{named[1] if named else run.name}.rank{args.process_index}.jsonl")
+
+
 def reporter(base):
-    """A trainer whose rollouts are hashed, and which writes `<output_dir>.rank<n>.jsonl`."""
+    """A trainer whose rollouts are hashed, and which writes `<place>.rank<n>.jsonl`."""
     steps = []
 
     class Reporter(generation_batches(base, steps, rollout=hashed_rollout)):
@@ -140,8 +148,7 @@ def reporter(base):
             output = super().train(*args, **kwargs)
             curriculum = self.curriculum.state_dict() if self.curriculum else None
             lines = [*steps, {"curriculum": curriculum}]
-            path = f"{self.args.output_dir}.rank{self.args.process_index}.jsonl"
-            write_rows(Path(path), lines)
+            write_rows(file_of(self.args), lines)
             return output
 
     return Reporter
@@ -174,7 +181,7 @@ class Seen:
 def micro_steps(base):
     """A trainer that writes down its steps, and kills itself where the variable DIE says.
 
-    A micro-step is a line of `<output_dir>.rank<n>.jsonl`: number, ids of the loader's problems,
+    A micro-step is a line of `<place>.rank<n>.jsonl`: number, ids of the loader's problems,
     completions used, loss.
     """
     from accelerate.utils import gather_object
@@ -202,7 +209,7 @@ def micro_steps(base):
             step, ids = self._step, [row["id"] for row in inputs]
             loss = super().training_step(model, inputs, num_items_in_batch)
             used = self._buffered_inputs[step % self.args.steps_per_generation]["completion_ids"]
-            with open(f"{self.args.output_dir}.rank{self.args.process_index}.jsonl", "a") as file:
+            with file_of(self.args).open("a") as file:
                 file.write(json.dumps([step, ids, used.tolist(), loss.item()]) + "\n")
             return loss
 

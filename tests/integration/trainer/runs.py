@@ -2,6 +2,7 @@
 
 import json
 
+from pipeline.folders import CURVES
 from tests.files import read_rows
 
 
@@ -37,7 +38,7 @@ def steps_of(folder):
     """The steps that TensorBoard shows of a metric of the run's one curve."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    (curve,) = (folder / "runs").iterdir()
+    curve = folder.parent / CURVES / folder.resolve().name
     return [event.step for event in EventAccumulator(str(curve)).Reload().Scalars("train/loss")]
 
 

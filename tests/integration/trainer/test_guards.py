@@ -319,7 +319,7 @@ def test_stop_names_the_last_healthy_checkpoint(train, monkeypatch, capsys):
     settings = {"guard_repetition": "stop", "save_steps": 1, "max_steps": 7}
     with pytest.raises(UserError) as caught:
         train(**settings)
-    folder = Path(json.loads(Path(sys.argv[-1]).read_text())["output_dir"])
+    folder = Path(json.loads(Path(sys.argv[-1]).read_text())["output_dir"]).resolve()
     assert str(caught.value).startswith(f"{folder}: stopped by guard repetition: share of ")
     healthy = f"{folder}/checkpoint-3"
     assert str(caught.value).endswith(f"; the last healthy checkpoint is {healthy}")
@@ -391,8 +391,8 @@ def test_roll_back_lowers_the_learning_rate_and_goes_on(train, capsys, monkeypat
     monkeypatch.setattr("stages.trainer.grpo_trainer.GuardActions", guards)
     settings = {"guard_repetition": "rollback", "save_steps": 2, "max_steps": 10}
     settings |= {"curriculum": "predictive", "rest_batches": 1, "report_to": "tensorboard"}
-    straight = train(**settings)
-    printed = capsys.readouterr().out
+    place = train(**settings)
+    straight, printed = place.resolve(), capsys.readouterr().out
     assert guards.returns == [(4, 5e-4), (4, 2.5e-4)]
     events, logs = read_events(straight), read_logs(straight)
     expected = {"guard": "repetition", "step": 7, "since": 5, "value": 1.0, "action": "rollback"}
@@ -410,7 +410,7 @@ def test_roll_back_lowers_the_learning_rate_and_goes_on(train, capsys, monkeypat
     counts = {state["step"]: state["extra"]["guards"]["num_rollbacks"] for state in states}
     assert counts == {0: 0, 2: 0, 4: 0, 6: 2, 8: 2, 10: 2}  # the healthy one is not touched
 
-    killed = straight.with_name("killed")
+    killed = place.with_name("killed")
     guards.returns.clear()
     for place, newest in (
         (("generating", 7), 6),
@@ -459,7 +459,7 @@ def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):
     monkeypatch.setattr("stages.trainer.grpo_trainer.GuardActions", guards)
     with pytest.raises(UserError, match=r"stopped by guard repetition: .*no healthy checkpoint"):
         train(**settings, seed=1)
-    (event,) = read_events(Path(f"{folder}.next"))
+    (event,) = read_events(folder)
     assert (event["action"], event["since"], event["checkpoint"]) == ("stop", 0, None)
 
 

@@ -152,16 +152,16 @@ def test_a_sharded_model_generates_and_trains(fork_server, write_recipe, tmp_pat
     settings = {"per_device_train_batch_size": 4, "beta": 0.1, "curriculum": "predictive"}
     components = {}
     for num_processes, config in ((1, None), (2, engine)):
-        recipe = write_recipe("grpo", **settings, prompt_components=3)
-        shutil.rmtree(tmp_path / "grpo", ignore_errors=True)
+        folder = tmp_path / str(num_processes) / "grpo"
+        recipe = write_recipe("grpo", **settings, prompt_components=3, output_dir=str(folder))
         setup = shard_on_cpu if config == "fsdp2" else None
         fork_server.finish(recipe, num_processes, config=config, setup=setup)
-        components[num_processes] = np.load(tmp_path / "grpo" / FILE)
+        components[num_processes] = np.load(folder / FILE)
     assert np.abs(components[1]).sum() > 0
     # Components have no sign of their own.
     assert np.allclose(np.abs(components[1]), np.abs(components[2]), atol=1e-3)
-    AutoModelForCausalLM.from_pretrained(tmp_path / "grpo")
-    assert len(list(tmp_path.glob(f"grpo/checkpoint-2/{SHARDED[engine]}"))) == 2
+    AutoModelForCausalLM.from_pretrained(folder)
+    assert len(list(folder.glob(f"checkpoint-2/{SHARDED[engine]}"))) == 2
 
 
 # The launch commands of the README: what runs, and what is refused

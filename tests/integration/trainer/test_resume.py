@@ -135,7 +135,7 @@ def test_killed_here_and_there(name, fork_server, write_recipe, tmp_path):
             # A run may be faster than a kill from outside: then as if it had come a moment before.
             (folder / "manifest.json").unlink(missing_ok=True)
         if before:
-            assert f"resuming from {folder}/checkpoint-{before}\n" in read_log()
+            assert f"resuming from {folder.resolve()}/checkpoint-{before}\n" in read_log()
     assert_equal(outcome(folder, num_processes), expected)
 
 
@@ -150,7 +150,6 @@ BASE = {
 }
 ONE = (1, None, {})
 SAME_RECIPE = (1, None, {"per_device_train_batch_size": 4})
-OTHER_GENERATION = (1, None, {"steps_per_generation": 1})
 TWO = (2, "cpu", {"per_device_train_batch_size": 4})
 ZERO2 = (2, "zero2", {"per_device_train_batch_size": 4})
 ZERO2_ALONE = (1, "zero2", {})
@@ -162,7 +161,7 @@ FSDP2_OTHER_ROWS = (1, "fsdp2", {"per_device_train_batch_size": 4})
 # What is killed; the launches that are refused; the one that goes on.
 LAUNCHES = {
     "sft, two": ("sft", TWO, [SAME_RECIPE, ZERO2], ONE),
-    "grpo, two": ("grpo", TWO, [SAME_RECIPE, OTHER_GENERATION], ONE),
+    "grpo, two": ("grpo", TWO, [SAME_RECIPE], ONE),
     "zero2": ("sft", ZERO2, [ZERO2_ALONE, TWO], ZERO2),
     "zero3": ("grpo", ZERO3, [ZERO2], ZERO3),
     "sft, fsdp2": ("sft", FSDP2_ALONE, [], FSDP2),
@@ -210,14 +209,14 @@ def test_another_launch_goes_on_or_is_refused(launch, straight, name, tmp_path_f
         codes, logs, _ = launch(stage, other)
         assert codes == [2] * other[0], logs
         lines = [line for line in logs[0].splitlines() if line.startswith("error: ")]
-        assert len(lines) == 1 and f"{folder}/checkpoint-{DIE_AT}: was made with" in lines[0]
+        checkpoint = folder.resolve() / f"checkpoint-{DIE_AT}"
+        assert len(lines) == 1 and f"{checkpoint}: was made with" in lines[0]
         # Nothing is lost: started as before it would go on.
         assert sorted(path.name for path in folder.iterdir()) == files
     codes, logs, _ = launch(stage, after)
     assert codes == [0] * after[0], logs
-    assert f"resuming from {folder}/checkpoint-{DIE_AT}\n" in logs[0]
+    assert f"resuming from {folder.resolve()}/checkpoint-{DIE_AT}\n" in logs[0]
     assert_close(folder, straight[stage], stage)
-    assert not folder.with_name("resumed.previous").exists()
 
 
 def assert_close(folder, expected, stage):

@@ -55,7 +55,8 @@ def chain(train, chains, tmp_path_factory):
             if config != "cpu":  # killed behind its first checkpoint
                 train(folder, "sft", config, (DIED, DIED), die_at=1, save_steps=1)
             said = train(folder, "sft", config, save_steps=1)
-            assert config == "cpu" or f"resuming from {folder}/sft/checkpoint-1" in said
+            checkpoint = (folder / "sft").resolve() / "checkpoint-1"
+            assert config == "cpu" or f"resuming from {checkpoint}" in said
             # Both start from the same weights, down to the last bit.
             start = chains["cpu"] / "sft"
             train(folder, "grpo", config, model_name_or_path=str(start), **EVALUATED)

@@ -115,6 +115,6 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_passed_over(tmp_path, monke
 
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(OSError):
-        folders.last_checkpoint(tmp_path)
+        folders.last_whole(tmp_path, {})
     with pytest.raises(OSError):
         folders.read_run(tmp_path)

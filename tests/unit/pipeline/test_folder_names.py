@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import errors, manifest, settings, venv
-from stages.run import folders
+from pipeline import errors, folders, manifest, settings, venv
 
 ROOT = Path(__file__).parents[3]
 NAME = "a b'c\"d[e]*$(touch pwned)`touch pwned`&;#: %41,f=g\\{run}\\t~ü"
@@ -56,12 +55,12 @@ def test_nothing_is_started_through_a_shell(tmp_path, monkeypatch):
     assert [words[words.index("--python") + 1] for words in started[2:]] == [python] * 2
 
 
-def test_superseded_runs_of_a_folder_with_brackets_are_found(tmp_path):
-    for number in (1, 2):
-        folder = tmp_path / f"x[1].{number}"
+def test_the_runs_of_a_folder_with_brackets_are_found(tmp_path):
+    for name in ("x[1]-0a1b2c", "x[1]-0a1b2c-2", "x[1]-0a1b2c-1", "x[1]-0A1B2C", "x1-0a1b2c"):
+        folder = tmp_path / name
         folder.mkdir()
         (folder / folders.RUN_FILE).touch()
-    assert len(folders.superseded(tmp_path / "x[1]")) == 2
+    assert len(folders.runs_of(tmp_path / "x[1]")) == 2
 
 
 def test_a_name_that_is_not_utf8_is_written_and_read(tmp_path):

@@ -264,7 +264,7 @@ def test_a_damaged_run_is_known_by_its_newest_checkpoint(recorded):
     known = folders.read_run(folder)
     text = (folder / "run.json").read_text()
     (folder / "run.json").write_text("[]")
-    assert folders.read_run(folder) == folders.sealed(folder / "checkpoint-1")["run"]
+    assert folders.read_run(folder) == folders.read_seal(folder / "checkpoint-1")["run"]
     (folder / "run.json").write_text(text)
     assert not folders.difference(folders.read_run(folder), known)
 

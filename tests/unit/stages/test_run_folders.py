@@ -1,0 +1,653 @@
+"""Which folder a run trains in, what it resumes from, and that nothing is lost."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pipeline import clean, errors, manifest
+from pipeline import folders as places
+from pipeline.errors import UserError
+from pipeline.models import card
+from stages.run import folders, training
+from stages.run.saving import SavedRun
+from stages.trainer import evaluation
+
+CONFIG = {"seed": 0, "betas": (0.9, 0.95), "save_only_model": False, "report_to": "none"}
+FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt")
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "run" / "sft"
+
+
+def prepare(place, inputs=None, **keys):
+    return training.prepare("sft", str(place), CONFIG | keys, inputs or {"train.jsonl": "abc"})
+
+
+def save(folder, step, *names, is_sealed=True):
+    """A checkpoint as the Trainer writes one."""
+    checkpoint = Path(folder, f"checkpoint-{step}")
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    for name in names or FILES:
+        (checkpoint / name).write_text(f"{name} of step {step} of {Path(folder).name}")
+    (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    if is_sealed:
+        folders.seal(checkpoint)
+    return checkpoint
+
+
+def finish(run, weights="weights"):
+    Path(run.work, "model.safetensors").write_text(weights)
+    training.conclude(run, {})
+
+
+def weights_of(folder):
+    return Path(folder, "model.safetensors").read_text()
+
+
+def overwrite(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+# What is there, as words: `a` a run with the keys of now, `b` one with another seed; behind them
+# its steps, `=` where it is finished, `!` behind what is damaged. Then what a start does: which of
+# them it resumes, or `new`, or that it is done with one, or what it refuses.
+TABLE = [
+    ("", "new"),
+    ("a", "a"),  # killed before its first checkpoint
+    ("a4", "a4"),
+    ("a4,8", "a8"),
+    ("a4,8!", "a4"),
+    ("a4!", "a"),
+    ("a4=", "done a"),
+    ("a=", "done a"),
+    ("a4=!", "a4"),  # the result is saved again
+    ("a=!", "new"),
+    ("b", "new"),
+    ("b4", "new"),
+    ("b4=", "new"),
+    ("b4= a4", "a4"),
+    ("a4 b8=", "a4"),
+    ("a4= b8=", "done a"),
+    ("a4= b8", "done a"),
+]
+
+
+@pytest.mark.parametrize(("there", "expected"), TABLE)
+def test_what_a_start_does(place, there, expected):
+    made = {}
+    for word in there.split():
+        name, rest = word[0], word[1:].replace("=", "").removesuffix("!")
+        run = prepare(place, seed=0 if name == "a" else 1)
+        made[name] = Path(run.work)
+        for step in filter(None, rest.replace("!", "").split(",")):
+            save(run.work, int(step))
+        if "=" in word:
+            finish(run)
+        if word.endswith("=!"):
+            overwrite(made[name] / "model.safetensors")
+        elif word.endswith("!"):
+            overwrite(made[name] / f"checkpoint-{step}" / "optimizer.pt")
+    before = {path: path.read_bytes() for path in place.parent.rglob("*") if path.is_file()}
+    run = prepare(place)
+    if expected.startswith("done"):
+        assert run is None and place.resolve() == made["a"].resolve()
+    elif expected == "new":
+        assert run.checkpoint is None and Path(run.work) not in made.values()
+    else:
+        step = expected[1:]
+        assert Path(run.work) == made[expected[0]]
+        assert run.checkpoint == (f"{run.work}/checkpoint-{step}" if step else None)
+    assert run is None or run.folder == str(place)
+    for path, content in before.items():  # of other runs nothing has changed
+        if run is None or not path.is_relative_to(run.work):
+            assert path.read_bytes() == content or path.name == manifest.NAME
+
+
+@pytest.mark.parametrize(
+    ("change", "is_same"),
+    [
+        ({}, True),
+        ({"seed": 1}, False),
+        ({"report_to": "wandb"}, True),
+        ({"gradient_checkpointing": True}, True),
+        ({"output_dir": "elsewhere"}, True),
+        ({"a_new_key_of_trl": 3}, True),
+        ({"inputs": {"train.jsonl": "abd"}}, False),
+        ({"inputs": {"moved/train.jsonl": "abc"}}, True),
+        ({"inputs": {"train.jsonl": "abc", "more.jsonl": "f"}}, False),
+    ],
+)
+def test_what_trains_again(place, change, is_same):
+    finish(prepare(place))
+    assert (prepare(place, **change) is None) is is_same
+
+
+def test_a_new_key_counts_if_the_user_sets_it(place, monkeypatch):
+    finish(prepare(place))
+    for given, is_same in (({}, True), ({"new": 3}, False)):
+        monkeypatch.setattr(manifest, "_request", manifest.as_request(given, ()))
+        assert (prepare(place, new=3) is None) is is_same
+
+
+def test_other_processes_may_share_the_same_rows_out_differently():
+    def made(number, size, steps):
+        batch = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+        return {"config": batch, "inputs": {}, "num_processes": number}
+
+    assert not folders.difference(made(1, 4, 4), made(2, 4, 2))
+    assert folders.difference(made(1, 4, 4), made(2, 4, 3))
+    assert folders.difference(made(1, 4, 4), made(1, 8, 2))  # other micro-batches round differently
+    one, two = made(1, 4, 4), made(2, 4, 4)  # `check_resume` refuses to go on from the other
+    one["config"]["generation_batch_size"], two["config"]["generation_batch_size"] = 16, 32
+    assert not folders.difference(one, two)
+
+
+def test_hosts_may_not_differ_in_what_a_resumed_run_may():
+    run = {"config": {"update_tokens": 1}, "inputs": {}, "num_processes": 1}
+    other = run | {"config": {"update_tokens": 2}}
+    assert not folders.difference(run, other)
+    assert folders.difference(run, other, left_out=manifest.PLACES)
+
+
+def test_the_link_names_the_run_being_made_until_one_is_whole(place):
+    first = prepare(place)
+    assert place.readlink() == Path(first.work).relative_to(place.parent)
+    second = prepare(place, seed=1)
+    assert place.resolve().name == Path(second.work).name  # no result yet
+    finish(second, "second")
+    first = prepare(place)
+    assert weights_of(place) == "second"
+    finish(first, "first")
+    assert weights_of(place) == "first" and weights_of(second.work) == "second"
+    assert prepare(place, seed=1) is None and weights_of(place) == "second"
+
+
+def test_force_adds_a_run_which_a_kill_does_not_lose(place, monkeypatch):
+    finish(prepare(place), "first")
+    monkeypatch.setenv("FORCE", "1")
+    run = prepare(place)
+    assert run.work == f"{place.resolve()}-2" and weights_of(place) == "first"
+    checkpoint = save(run.work, 4)
+    assert prepare(place).checkpoint == str(checkpoint)
+    monkeypatch.delenv("FORCE")
+    assert prepare(place) is None and weights_of(place) == "first"
+    monkeypatch.setenv("FORCE", "1")
+    finish(prepare(place), "second")
+    assert weights_of(place) == "second" and weights_of(f"{place.resolve()}"[:-2]) == "first"
+    assert prepare(place).work.endswith("-3")
+
+
+def test_a_start_names_the_key_that_differs(place, capsys):
+    save(prepare(place).work, 4)
+    capsys.readouterr()
+    run = prepare(place, seed=1)
+    assert "has checkpoint-4 of another configuration (seed: 0, not 1)" in capsys.readouterr().out
+    prepare(place, seed=1)
+    assert f"{run.work}: was ended before its first checkpoint" in capsys.readouterr().out
+    finish(prepare(place, seed=1))
+    prepare(place, seed=2)
+    assert "has a finished run of another configuration" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("missing", ["optimizer.pt", "scheduler.pt"])
+def test_weights_alone_are_never_restarted_silently(place, monkeypatch, missing):
+    run = prepare(place)
+    kept = save(run.work, 4, *({*FILES} - {missing}))
+    for _ in range(2):
+        with pytest.raises(UserError, match=missing):
+            prepare(place)
+    monkeypatch.setenv("FORCE", "1")
+    forced = prepare(place)
+    assert forced.work != run.work and forced.checkpoint is None and weights_of(kept)
+    (kept / "global_step4").mkdir()  # DeepSpeed's
+    assert not folders.missing_state(kept)
+
+
+@pytest.mark.parametrize("name", ["best", "events.jsonl"])
+def test_what_an_earlier_start_left_is_not_taken_for_this_ones(place, name):
+    run = prepare(place)
+    Path(run.work, name).mkdir()
+    assert prepare(place).work != run.work and Path(run.work, name).is_dir()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json", "files.json"])
+@pytest.mark.parametrize("change", ["cut", "overwritten", "removed", "renamed", "another run's"])
+def test_a_damaged_checkpoint_is_passed_over_and_kept(place, capsys, name, change):
+    run = prepare(place)
+    for step in (4, 8):
+        last = save(run.work, step)
+    (last / "notes.txt").write_text("mine")
+    file = last / name
+    if change == "removed":
+        file.unlink()
+    elif change == "renamed":
+        last.rename(last.with_name("checkpoint-80"))
+    elif change == "another run's":
+        seal = json.loads((last / "files.json").read_text())
+        seal["run"]["config"]["seed"] = 3
+        (last / "files.json").write_text(json.dumps(seal))
+    else:
+        file.write_bytes(file.read_bytes()[:-3] if change == "cut" else b"{}")
+    assert prepare(place).checkpoint == f"{run.work}/checkpoint-4"
+    (notes,) = place.parent.rglob("notes.txt")
+    assert notes.read_text() == "mine"
+    is_said = "set aside as damaged-1-" in capsys.readouterr().out
+    # Without hashes or a state it had never been whole.
+    assert is_said == (change != "removed" or name == "model.safetensors")
+
+
+def test_a_run_file_that_is_damaged_is_read_from_a_checkpoint(place):
+    run = prepare(place)
+    checkpoint = save(run.work, 4)
+    Path(run.work, "run.json").write_text('{"config": ')
+    assert prepare(place).checkpoint == str(checkpoint)
+
+
+@pytest.mark.parametrize("name", ["checkpoint-1e5", "checkpoint-keep-2", "checkpoint-007"])
+def test_a_name_that_is_not_the_trainers_is_no_checkpoint(place, name):
+    run = prepare(place)
+    save(run.work, 4).rename(Path(run.work, name))
+    assert prepare(place).checkpoint is None and Path(run.work, name).is_dir()
+
+
+def test_a_checkpoint_without_hashes_is_passed_over_and_stays(place):
+    run = prepare(place)
+    save(run.work, 4)
+    torn = save(run.work, 8, is_sealed=False)
+    (torn / ".tmpIRZv9H").write_text("of safetensors")
+    assert prepare(place).checkpoint == f"{run.work}/checkpoint-4"
+    assert weights_of(torn) and not (torn / ".tmpIRZv9H").exists()
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"), [(None, [4, 8, 9, 12]), (0, [4, 8, 9, 12]), (1, [12]), (2, [9, 12])]
+)
+def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, kept):
+    for step in (4, 8, 9, 12):
+        save(tmp_path, step, is_sealed=step != 12)
+        os.utime(tmp_path / f"checkpoint-{step}", (1e9 - step, 1e9 - step))  # the clock goes back
+    last, written = tmp_path / "checkpoint-12", []
+
+    class Saves:
+        """Stands for the Trainer; it writes a file late."""
+
+        def _save_checkpoint(self, model, trial):
+            written.append((last / "files.json").exists())
+            (last / "late.json").write_text("{}")
+
+    class Trainer(SavedRun, Saves):
+        args = SimpleNamespace(output_dir=str(tmp_path), should_save=True, save_only_model=False)
+        state, keep = SimpleNamespace(global_step=12), limit
+        accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
+
+        def save_more(self, checkpoint):
+            (checkpoint / "more.json").write_text("{}")
+
+    for _ in range(2):
+        Trainer()._save_checkpoint(None, None)
+    assert written == [False, False]
+    seal = folders.read_seal(last)["files"]
+    assert seal.keys() == {*FILES, "trainer_state.json", "late.json", "more.json"}
+    assert sorted(int(p.name[11:]) for p in tmp_path.glob("checkpoint-*")) == kept
+    assert not folders.damage(last)
+
+
+def test_only_finished_checkpoints_of_the_run_itself_are_rotated(place, tmp_path):
+    folder = Path(prepare(place).work)
+    (tmp_path / "thesis.tex").write_text("mine")
+    for step in (4, 5, 6, 7, 8, 9):
+        save(folder, step, is_sealed=step != 5)  # another program's
+    folders.unseal(folder / "checkpoint-9")  # a roll-back to step 8 has left it behind
+    (folder / "checkpoint-6" / "notes.txt").write_text("mine")
+    (folder / "checkpoint-4" / "link").symlink_to(tmp_path)
+    seal = json.loads((folder / "checkpoint-4/files.json").read_text())
+    for name in ("../../../thesis.tex", str(tmp_path / "thesis.tex"), "link/thesis.tex"):
+        seal["files"][name] = "0"
+    (folder / "checkpoint-4/files.json").write_text(json.dumps(seal))
+    folders.rotate(folder, 1)
+    left = {path.name: len([*path.iterdir()]) for path in folder.glob("checkpoint-*")}
+    expected = {"checkpoint-4": 1, "checkpoint-5": 4, "checkpoint-6": 1}
+    assert left == expected | {"checkpoint-8": 5, "checkpoint-9": 4}
+    assert (tmp_path / "thesis.tex").is_file()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
+def test_a_users_checkpoint_without_hashes_is_judged_by_its_formats(place, name):
+    checkpoint = save(place, 4, is_sealed=False)
+    assert folders.damage(checkpoint) == f"{FILES[0]} is damaged"  # it is a text here
+    run = prepare(place.with_name("grpo"))
+    kept = save(run.work, 4)
+    with pytest.raises(UserError, match="made with seed: 0, not 3"):
+        prepare(place.with_name("third"), seed=3, resume_from_checkpoint=str(kept))
+    overwrite(kept / name)
+    with pytest.raises(UserError, match=f"{name} is damaged; take an earlier one"):
+        prepare(place.with_name("fourth"), resume_from_checkpoint=str(kept))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("", ""),
+        ("another key", "seed: 0, not 1"),
+        ("force", "FORCE=1"),
+        ("changed", "have changed since"),
+        ("unfinished", "choose another RUN with resume_from_checkpoint: .*checkpoint-4"),
+        ("users", "no training stage wrote"),
+    ],
+)
+def test_a_folder_of_an_earlier_version_is_used_as_it_is_or_refused(
+    place, fault, words, monkeypatch
+):
+    run = prepare(place)
+    save(run.work, 4)
+    finish(run)
+    place.unlink()
+    Path(run.work).rename(place)
+    if fault == "force":
+        monkeypatch.setenv("FORCE", "1")
+    elif fault == "changed":
+        overwrite(place / "model.safetensors")
+    elif fault in ("unfinished", "users"):
+        (place / manifest.NAME).unlink()
+        if fault == "users":
+            (place / "run.json").rename(place / "thesis.tex")
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    if fault:
+        with pytest.raises(UserError, match=f"output_dir: .*stays as it is .*{words}"):
+            prepare(place, seed=int(fault == "another key"))
+    else:
+        assert prepare(place) is None
+    assert before == {path: path.read_bytes() for path in place.parent.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["elsewhere", "sft"])
+def test_a_users_own_link_is_followed(place, name):
+    disk = place.parent.parent / "disk" / name
+    disk.mkdir(parents=True)
+    place.parent.mkdir()
+    place.symlink_to(disk)
+    run = prepare(place)
+    finish(run)
+    assert Path(run.work).parent == disk.parent and weights_of(place) == "weights"
+    assert prepare(place) is None
+
+
+def test_a_disk_without_links_is_refused(place, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    for act in (prepare, places.check_links):
+        with pytest.raises(UserError, match="no link can be made there"):
+            act(place)
+
+
+def test_paths_through_a_link_outlast_it(place):
+    run = prepare(place)
+    (Path(run.work) / "best").mkdir()
+    for name in ("", "/best"):
+        assert places.behind_link(f"{place}{name}") == f"{run.work}{name}"
+    assert places.behind_link("org/model") == "org/model"
+    assert places.place_of(place) == place and places.runs_of(place) == [Path(run.work)]
+    assert places.folders_in(place.parent) == [place]
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_the_user_put_beside_the_best_model_is_kept(tmp_path, is_link):
+    replaced = tmp_path / "best.replaced"
+    if is_link:
+        (tmp_path / "elsewhere").mkdir()
+        replaced.symlink_to("elsewhere")
+    else:
+        replaced.mkdir()
+    for name in ("model.safetensors", "notes.txt", "best.json"):
+        (replaced / name).write_text(name)
+    (tmp_path / "best").mkdir()
+    record = {"metric": "avg@2", "value": 1, "stderr": None, "step": 4}
+    for name in ("model.safetensors", "best.json"):
+        (tmp_path / "best" / name).write_text(json.dumps(record))
+    assert evaluation.read_best(tmp_path) == record
+    assert (tmp_path / "earlier-1-best" / "notes.txt").is_file()
+    assert (tmp_path / "earlier-1-best" / "model.safetensors").exists() == is_link
+
+
+def test_clean_lists_all_and_removes_what_it_is_asked_to(place, capsys):
+    run = place.parent
+    for seed in (0, 1):
+        one = prepare(place, seed=seed)
+        save(one.work, 4)
+        finish(one)
+    first, linked = places.runs_of(place)
+    combination = prepare(run / "sweep" / "beta=0" / "grpo")
+    earlier = run / "eval.1" / "base" / "completions.parquet"  # of an evaluation that was killed
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("")
+    for path in (run / "uv.lock", first / "notes.txt", run / "own" / "w.bin"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    capsys.readouterr()
+    clean.show(str(run))
+    shown = capsys.readouterr().out
+    assert f"sft -> {linked.name}" in shown and "notes.txt" in shown and "own" not in shown
+    lines = [line for line in shown.splitlines() if "finished" in line and "(" in line]
+    assert [str(first) in line for line in lines] == [True] and "optimizer's states" in lines[0]
+    clean.remove_states(str(run))
+    assert not [*first.rglob("optimizer.pt")] and [*linked.rglob("optimizer.pt")]
+    assert weights_of(first / "checkpoint-4") and prepare(place) is None
+    clean.remove(str(run))
+    left = sorted(path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+    assert left == ["own/w.bin", "uv.lock"] and combination.checkpoint is None
+
+
+def test_a_full_disk_says_where_to_free(place, monkeypatch):
+    prepare(place)
+    work = prepare(place, seed=1).work
+    find = training.say_where_to_free(Path(work))
+    assert find == ["`make clean` lists 1 other runs"]
+    with pytest.raises(UserError, match="make clean"):
+        errors.check_space(work, 1e30, "one more checkpoint", lambda: find)
+
+
+class Killed(BaseException):
+    """The process is dead: it does nothing more."""
+
+
+class Disk:
+    """Counts what changes files below a folder, and ends the process before one of the changes."""
+
+    CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink")
+
+    def __init__(self):
+        self.folder, self.left = "", None
+        sys.addaudithook(self.hook)
+
+    def hook(self, event, args):
+        if self.left is None or (event != "open" and event not in self.CHANGES):
+            return
+        is_write = event != "open" or (isinstance(args[1], str) and {*args[1]} & {*"wax+"})
+        if is_write and str(args[1 if event == "os.symlink" else 0]).startswith(self.folder):
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+
+    def killed(self, after, act, *args):
+        """What `act` returns; None where it was killed."""
+        self.left = after
+        try:
+            return act(*args)
+        except Killed:
+            return None
+        finally:
+            self.left = None
+
+
+DISK = Disk()
+SEEDS, KILLS = st.sampled_from([0, 1]), st.one_of(st.none(), st.integers(0, 14))
+
+
+class Starts(RuleBasedStateMachine):
+    """Starts, saves, kills and ends of runs, between which a user changes what he likes.
+
+    No byte of the user's goes, no result is overwritten, and a start takes the last whole
+    checkpoint of its keys.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.base = self.folder()
+        self.place = self.base / "run" / "sft"
+        DISK.folder = str(self.base)
+        self.run, self.number = None, 0
+        self.notes: set[bytes] = set()
+        self.results: dict[Path, bytes] = {}  # weights by run
+        self.saved: dict[Path, dict[Path, bytes]] = {}  # of each checkpoint, as it was saved
+
+    def whole(self, run):
+        """The whole checkpoints of a run, by step."""
+        found = {}
+        for path in run.glob("checkpoint-*"):
+            files = self.saved.get(path)
+            is_as_saved = files and all(one.is_file() and one.read_bytes() == files[one]
+                                        for one in files)  # fmt: skip
+            if is_as_saved and (path / "files.json").is_file():
+                found[int(path.name[11:])] = path
+        return found
+
+    def runs(self, seed):
+        made = {}
+        for file in self.place.parent.glob("sft-*/run.json"):
+            said = json.loads(file.read_text())
+            if said["config"]["seed"] == seed:
+                made[file.parent] = said["made"]
+        return sorted(made, key=lambda one: (made[one], one.name))
+
+    @rule(seed=SEEDS, force=st.booleans(), after=KILLS)
+    def start(self, seed, force, after):
+        os.environ["FORCE"] = str(int(force))
+        same = self.runs(seed)
+        unfinished = [one for one in same if one not in self.results]
+        if force:
+            unfinished = [one for one in same[-1:] if one in unfinished]
+        known = {one: self.whole(one) for one in unfinished}
+        is_done = not force and any(one in self.results for one in same)
+        self.run = None
+        self.run = DISK.killed(after, lambda: prepare(self.place, seed=seed) or "done")
+        os.environ.pop("FORCE")
+        if self.run is None:
+            return
+        assert (self.run == "done") is is_done
+        if is_done:
+            self.run = None
+            assert self.place.resolve() in self.results
+            return
+        work = Path(self.run.work)
+        assert work not in self.results and json.loads((work / "run.json").read_text())
+        steps = [max(found) for found in known.values() if found]
+        if self.run.checkpoint is None:
+            assert not steps
+        else:
+            assert Path(self.run.checkpoint) == known[work][max(known[work])]
+        linked = self.place.resolve()
+        assert linked == work or linked in self.results or (linked / manifest.NAME).is_file()
+
+    @precondition(lambda self: self.run)
+    @rule(after=KILLS)
+    def step(self, after):
+        work = Path(self.run.work)
+        steps = [int(path.name[11:]) for path in work.glob("checkpoint-*")]
+        step = max(steps, default=0) + 1
+
+        def act():
+            checkpoint = save(work, step, is_sealed=False)
+            files = {path: path.read_bytes() for path in checkpoint.iterdir()}
+            self.saved[checkpoint] = files
+            folders.seal(checkpoint)
+            folders.rotate(work, 2)
+            return True
+
+        if not DISK.killed(after, act):
+            self.run = None
+
+    @precondition(lambda self: self.run)
+    @rule(after=KILLS)
+    def end(self, after):
+        work, self.number = Path(self.run.work), self.number + 1
+        DISK.killed(after, finish, self.run, f"weights {self.number}")
+        if (work / manifest.NAME).is_file():
+            self.results[work] = (work / "model.safetensors").read_bytes()
+        self.run = None
+
+    @rule()
+    def kill(self):
+        self.run = None
+
+    def choose(self, data, paths):
+        paths = sorted(paths)
+        return data.draw(st.sampled_from(paths)) if paths else None
+
+    @precondition(lambda self: not self.run)
+    @rule(data=st.data(), name=st.sampled_from([*FILES, "trainer_state.json", "files.json"]))
+    def damage(self, data, name):
+        found = self.choose(data, self.place.parent.glob(f"sft-*/checkpoint-*/{name}"))
+        if found and found.stat().st_size:
+            if name == "files.json":  # of which the hashes alone are damaged for sure
+                found.write_bytes(found.read_bytes()[:-9])
+                self.saved.pop(found.parent, None)
+            else:
+                overwrite(found)
+
+    @precondition(lambda self: not self.run)
+    @rule(data=st.data())
+    def damage_result(self, data):
+        if found := self.choose(data, self.results):
+            overwrite(found / "model.safetensors")
+            del self.results[found]
+
+    @rule(data=st.data())
+    def write_notes(self, data):
+        places = [*self.place.parent.glob("sft-*"), *self.place.parent.glob("sft-*/checkpoint-*")]
+        if found := self.choose(data, [one for one in places if one.is_dir()]):
+            self.number += 1
+            (found / f"notes-{self.number}.txt").write_text(f"notes {self.number}")
+            self.notes.add(f"notes {self.number}".encode())
+
+    @precondition(lambda self: not self.run)
+    @rule()
+    def remove_the_link(self):
+        self.place.unlink(missing_ok=True)
+
+    @invariant()
+    def nothing_is_lost(self):
+        contents = {path.read_bytes() for path in self.base.rglob("*.txt")}
+        assert contents >= self.notes
+        for run, weights in self.results.items():
+            assert (run / "model.safetensors").read_bytes() == weights
+            assert (run / manifest.NAME).is_file()
+
+
+def test_nothing_is_lost_whatever_happens_in_whatever_order(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(manifest, "git_commit", lambda: None)
+    monkeypatch.setattr(manifest, "versions", dict)
+    monkeypatch.setattr(card, "write", lambda folder: None)
+    Starts.folder = lambda self: tmp_path_factory.mktemp("starts")
+    machine = Starts.TestCase("runTest")
+    machine.settings = settings(
+        max_examples=60, stateful_step_count=30, deadline=None, derandomize=True, database=None
+    )
+    machine.runTest()
