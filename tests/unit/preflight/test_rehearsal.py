@@ -64,14 +64,6 @@ def test_samples_that_the_context_cannot_hold_are_told_first(
         rehearsal.main()
 
 
-def test_one_value_of_a_sweep_in_two_spellings_is_told_first(monkeypatch, tmp_path):
-    line = f"ahead --recipe {demo.ROOT}/configs/tiny-cpu --run {tmp_path} --goal grpo"
-    given = ["--sweep", "learning_rate=1e-6,0.000001"]
-    monkeypatch.setattr("sys.argv", [*line.split(), *given])
-    with pytest.raises(UserError, match=r"learning_rate: 1e-6 and 0\.000001 are one value"):
-        rehearsal.main()
-
-
 @contextmanager
 def serve_models(*names):
     """A server on this machine that lists these models; yields its address."""
