@@ -59,7 +59,7 @@ def test_a_step_for_which_memory_is_not_enough(stage, run_stage, tmp_path, monke
     line = str(error.value)
     assert " at step 3 (" in line and "checkpoint-2 is whole" in line
     assert "gradient_checkpointing: true" in line and "per_device_train_batch_size" in line
-    assert "gradient_accumulation_steps: 4" in line and error.value.exit_code == 71
+    assert error.value.exit_code == 71
     assert steps_on_disk(tmp_path / stage) == [1, 2]
 
 
