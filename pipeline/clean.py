@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline import json_files, manifest
 from pipeline.errors import UserError, size
-from pipeline.folders import CURVES, NAMED, RUN_FILE, is_link, time_of
+from pipeline.folders import CURVES, RUN_FILE, is_link, place_named, time_of
 from pipeline.lock import claim
 from pipeline.stages import ROOT, STAGES
 
@@ -78,13 +78,9 @@ def bytes_of(place: Path) -> int:
 
 def earlier_runs(run: str) -> list[Path]:
     """The runs of stages that no link names, also of a sweep, the oldest first."""
-    found = []
-    for file in Path(run).rglob(RUN_FILE):
-        named = NAMED.fullmatch(file.parent.name)
-        place = file.parent.with_name(named[1]) if named else file.parent
-        if named and not (is_link(place) and str(place.readlink()) == file.parent.name):
-            found.append(file.parent)
-    return sorted(found, key=lambda one: time_of(one, "made"))
+    found = [file.parent for file in Path(run).rglob(RUN_FILE)]
+    others = [one for one in found if place_named(one).resolve() != one.resolve()]
+    return sorted(others, key=lambda one: time_of(one, "made"))
 
 
 def states_of(run: Path) -> Iterator[Path]:
@@ -96,47 +92,38 @@ def states_of(run: Path) -> Iterator[Path]:
             for name in json_files.read(seal, {"files": {str: str}}, "")["files"]:
                 file = seal.parent / name
                 is_within = file.resolve().is_relative_to(run.resolve())
-                if is_within and any(fnmatch(name, kind) for kind in OPTIMIZER_FILES):
-                    yield from [file] * file.is_file()
+                is_state = any(fnmatch(name, kind) for kind in OPTIMIZER_FILES)
+                if is_within and is_state and file.is_file():
+                    yield file
 
 
 def show(run: str) -> None:
     """Print what a run holds, with sizes, and what is in each folder: some may be the user's."""
-    places = find(run)
-    if not places:
+    sizes = {place: bytes_of(place) for place in find(run)}
+    if not sizes:
         sys.stdout.write(f"clean: {run} has no files of a run\n")
         return
-    sizes = {place: bytes_of(place) for place in places}
-    for place, number in [*sizes.items(), ("total", sum(sizes.values()))]:
-        is_named = isinstance(place, Path) and is_link(place)
-        sys.stdout.write(
-            f"{size(number):>12}  {place}{f' -> {place.readlink()}' if is_named else ''}\n"
-        )
-        if isinstance(place, Path) and place.is_dir() and not place.is_symlink():
+    for place, number in sizes.items():
+        target = f" -> {place.readlink()}" if is_link(place) else ""
+        sys.stdout.write(f"{size(number):>12}  {place}{target}\n")
+        if place.is_dir() and not place.is_symlink():
             names = ", ".join(sorted(one.name for one in place.iterdir()))
             sys.stdout.write(f"{'':14}{names}\n")
-    earlier = earlier_runs(run)
-    if earlier:
-        sys.stdout.write("clean: runs that no link names, the oldest first, each freed by rm -r:\n")
+    sys.stdout.write(f"{size(sum(sizes.values())):>12}  total\n")
+    if earlier := earlier_runs(run):
+        sys.stdout.write("clean: the runs that no link names, the oldest first:\n")
     for one in earlier:
-        states = sum(bytes_of(file) for file in states_of(one))
         state = "finished" if (one / manifest.NAME).is_file() else "unfinished"
-        shown = f"{state}, optimizer's states {size(states)}" if states else state
-        sys.stdout.write(f"{size(bytes_of(one)):>12}  {one} ({shown})\n")
-    if earlier:
-        sys.stdout.write("clean: YES=states removes the optimizers' states of finished ones\n")
+        states = size(sum(map(bytes_of, states_of(one))))
+        sys.stdout.write(f"{size(bytes_of(one)):>12}  {one}: {state}, YES=states frees {states}\n")
     sys.stdout.write("clean: YES=1 removes all of these files; other seeds and recipes stay\n")
 
 
 def remove_states(run: str) -> None:
     """Remove the optimizers' states of whole runs that no link names; their weights stay."""
-    for one in earlier_runs(run):
-        files = [*states_of(one)]
-        freed = sum(map(bytes_of, files))
-        for file in files:
-            file.unlink(missing_ok=True)
-        if files:
-            sys.stdout.write(f"clean: removed {size(freed)} of optimizer's states in {one}\n")
+    for file in [file for one in earlier_runs(run) for file in states_of(one)]:
+        sys.stdout.write(f"clean: removed {file} ({size(bytes_of(file))})\n")
+        file.unlink()
 
 
 def remove(run: str) -> None:
@@ -147,8 +134,7 @@ def remove(run: str) -> None:
         return
     for place in places:  # a stage that was started by itself holds its own lock
         if place.suffix != ".lock":
-            named = NAMED.fullmatch(place.name)
-            claim(place.with_name(named[1]) if named else place)
+            claim(place_named(place))
     for place in places:
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)

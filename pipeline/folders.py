@@ -23,10 +23,15 @@ CURVES = "tensorboard"
 NAMED = re.compile(r"(.+)-[0-9a-f]{6}(-[2-9]|-[1-9]\d+)?")
 
 
+def place_named(run: Path) -> Path:
+    """The place of a stage, such as runs/x/sft, whose run has this name; else the path itself."""
+    named = NAMED.fullmatch(run.name)
+    return run.with_name(named[1]) if named else run
+
+
 def is_run_of(place: Path, path: Path) -> bool:
     """Whether a path is named as a run of a stage's place is."""
-    found = NAMED.fullmatch(path.name)
-    return found is not None and found[1] == place.name
+    return path.name != place.name and place_named(path).name == place.name
 
 
 def is_link(place: Path) -> bool:

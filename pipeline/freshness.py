@@ -77,6 +77,8 @@ def says_the_same(request: Mapping[str, Any], settings: Settings) -> bool:
 
 def finds_more(stage: str, config: dict[str, Any], inputs: Mapping[str, str]) -> bool:
     """Whether a stage would now read a file that was not there when its result was made."""
+    if stage == "audit":
+        return not {*map(str, Path(config["recipe"]).glob("*.yaml"))} <= inputs.keys()
     if not STAGES[stage].list_inputs:
         return False
     try:

@@ -103,6 +103,8 @@ def read_stages(output_dir: str, evaluated: dict, checkpoints: dict[str, str]) -
             stages["difficulty"] = others["difficulty"]
         stages[name] = found
     stages.setdefault("difficulty", others["difficulty"])
+    for made in filter(None, stages.values()):
+        made.pop("request", None)  # what was written, of which `config` has the values
     return {name: value for name, value in stages.items() if value}
 
 

@@ -31,7 +31,7 @@ from transformers import AutoConfig, Trainer
 from pipeline import manifest
 from pipeline.console import is_main_process, quiet_trackers, say
 from pipeline.errors import UserError, check_space
-from pipeline.folders import NAMED, RUN_FILE, behind_link, link, place_of, runs_of, time_of
+from pipeline.folders import RUN_FILE, behind_link, link, place_named, place_of, runs_of, time_of
 from pipeline.memory import memory_fault
 from pipeline.models import card, checkpoints, dropout, generation, weights
 from pipeline.models import tokenizer as tokenizers
@@ -361,9 +361,8 @@ def check_disk(trainer: Trainer) -> None:
 
 def say_where_to_free(folder: Path) -> list[str]:
     """A line where other runs lie beside a run's folder."""
-    named = NAMED.fullmatch(folder.name)
-    others = runs_of(folder.with_name(named[1])) if named else []
-    return [f"`make clean` lists {len(others) - 1} other runs"] if len(others) > 1 else []
+    num_others = len(runs_of(place_named(folder))) - 1
+    return [f"`make clean` lists {num_others} other runs"] if num_others > 0 else []
 
 
 def saved_bytes(trainer: Trainer) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import sys
 import zlib
 from pathlib import Path
 
-from pipeline.folders import NAMED
+from pipeline.folders import place_named
 from tests.files import write_rows
 
 SIZE = 4  # rollouts in a group, in all recipes here
@@ -134,9 +134,7 @@ def hashed_rollout(prompt_ids, number):
 
 def file_of(args):
     """Where a process notes what it does: beside the run's place, for all runs of that."""
-    run = Path(args.output_dir)
-    named = NAMED.fullmatch(run.name)
-    return run.with_name(f"{named[1] if named else run.name}.rank{args.process_index}.jsonl")
+    return Path(f"{place_named(Path(args.output_dir))}.rank{args.process_index}.jsonl")
 
 
 def reporter(base):

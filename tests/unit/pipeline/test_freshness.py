@@ -1,9 +1,11 @@
 """What counts as up to date for a stage that others need."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -112,7 +114,8 @@ def audited(folder, *given, **config):
     place.mkdir(parents=True, exist_ok=True)
     code = manifest.hash_code(*(ROOT / part for part in STAGES["audit"].code))
     config = asdict(AuditArguments("configs/tiny-cpu", str(place.parent), **config))
-    made = {"stage": "audit", "config": config, "inputs": {}, "code": code}
+    inputs = manifest.hash_inputs([*Path("configs/tiny-cpu").glob("*.yaml")])
+    made = {"stage": "audit", "config": config, "inputs": inputs, "code": code}
     made["request"] = {"written": {}, "typed": []}
     (place / manifest.NAME).write_text(json.dumps(made))
     request = read(["grpo", f"RUN={place.parent}", *given], {})
@@ -138,6 +141,16 @@ def test_an_audit_is_of_all_that_was_typed(tmp_path, monkeypatch, config, given,
     (tmp_path / "configs/tiny-cpu").symlink_to(ROOT / "configs/tiny-cpu")
     monkeypatch.chdir(tmp_path)
     assert audited(tmp_path, *given, **config) is expected
+
+
+def test_an_audit_reads_each_yaml_of_its_recipe(tmp_path, monkeypatch):
+    shutil.copytree(ROOT / "configs/tiny-cpu", tmp_path / "configs/tiny-cpu")
+    monkeypatch.chdir(tmp_path)
+    assert audited(tmp_path)
+    request = read(["grpo", "--run", str(tmp_path / "run")], {})
+    words = commands.stage_words(request, "audit", False)
+    (tmp_path / "configs/tiny-cpu/more.yaml").write_text("")
+    assert not looks_current(request, "audit", words)
 
 
 def test_the_start_model_is_of_grpo_with_the_flags_of_its_server():
