@@ -56,7 +56,7 @@ def check_value(key: str, value: Any, where: str) -> None:
         if _runs_code(names, found) and not is_given():
             raise UserError(
                 f"{where}: {'.'.join(names)}: {found} is code that would run; read it, then set "
-                f"ALLOW_CODE=1, or give --{key} on the command line"
+                f"ALLOW_CODE=1, or type {key} on the command line"
             )
 
 
@@ -69,7 +69,7 @@ def check_address(key: str, value: Any, where: str) -> None:
         if names[-1] == "base_url" and host not in _KEY_HOSTS:
             raise UserError(
                 f"{where}: base_url: {host} would be sent your {KEY_VARIABLE}; if you trust it, "
-                f"give --{key} on the command line, else unset the variable"
+                f"type {key} on the command line, else unset the variable"
             )
 
 

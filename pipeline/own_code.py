@@ -54,7 +54,7 @@ def check_own(settings: Settings, key: str, base: type | None = None) -> None:
         if not is_own(name):
             continue
         if key not in settings.typed:
-            check_consent(name, f"{settings.path}: {key}", f", or give --{key} on the command line")
+            check_consent(name, f"{settings.path}: {key}", f", or type {key} on the command line")
         load_own(name, key, base)
 
 

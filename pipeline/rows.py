@@ -343,7 +343,7 @@ def _asking_hub(what: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         message = str(error).partition("\n")[0] or type(error).__name__
-        remedy = "check the names, or set --data_root to a folder that holds `file`"
+        remedy = "check the names, or set DATA_ROOT to a folder that holds `file`"
         raise UserError(f"hub: {what}: {message}; {remedy}") from error
 
 

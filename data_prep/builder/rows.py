@@ -277,4 +277,4 @@ class Workers(AbstractContextManager):
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
             fault = "a worker process was killed, most likely out of memory"
-            raise OutOfMemoryError(f"num_workers: {fault}; set --num_workers 1") from error
+            raise OutOfMemoryError(f"num_workers: {fault}; set num_workers to 1") from error

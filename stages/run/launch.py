@@ -268,7 +268,7 @@ def check_own_checkpoint(settings: Settings) -> None:
     if settings.get(key) and key not in settings.typed and not consent.is_given():
         raise UserError(
             f"{settings.path}: {key}: {settings[key]}: DeepSpeed would run code that somebody "
-            f"put into its files; if you trust it, give --{key} on the command line"
+            f"put into its files; if you trust it, type {key} on the command line"
         )
 
 
