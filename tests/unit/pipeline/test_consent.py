@@ -99,7 +99,7 @@ def test_a_key_that_runs_code_needs_consent(tmp_path, stage, keys, monkeypatch):
     if stage == "sft" and "generation_kwargs" in keys:
         return
     (key,) = keys
-    with pytest.raises(UserError, match=rf"{stage}\.yaml: .*ALLOW_CODE.*--{key}"):
+    with pytest.raises(UserError, match=rf"{stage}\.yaml: .*ALLOW_CODE.*type {key}"):
         read(tmp_path, stage, **keys)
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text(yaml.safe_dump(keys))
@@ -183,7 +183,7 @@ def test_a_teacher_of_a_list_is_sent_no_api_key_either(tmp_path, monkeypatch):
     path.write_text(yaml.safe_dump({"problems_file": "p", "output_dir": "o", "teachers": teachers}))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
     monkeypatch.delenv("ALLOW_CODE", raising=False)
-    with pytest.raises(UserError, match=r"distill\.yaml: base_url: example\.com.* --teachers"):
+    with pytest.raises(UserError, match=r"distill\.yaml: base_url: example\.com.*type teachers"):
         read_settings(DistillArguments, (), ["--config", str(path)])
     monkeypatch.setenv("ALLOW_CODE", "1")
     assert read_settings(DistillArguments, (), ["--config", str(path)]).teachers == teachers

@@ -147,8 +147,8 @@ def test_an_audit_reads_each_yaml_of_its_recipe(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "configs/tiny-cpu", tmp_path / "configs/tiny-cpu")
     monkeypatch.chdir(tmp_path)
     assert audited(tmp_path)
-    request = read(["grpo", "--run", str(tmp_path / "run")], {})
-    words = commands.stage_words(request, "audit", False)
+    request = read(["grpo", f"RUN={tmp_path}/run"], {})
+    words = commands.stage_words(request, "audit")
     (tmp_path / "configs/tiny-cpu/more.yaml").write_text("")
     assert not looks_current(request, "audit", words)
 
