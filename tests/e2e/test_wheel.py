@@ -153,7 +153,7 @@ def test_the_command_finds_the_recipes_of_the_wheel(project):
     done = call("sft-grpo-math")
     assert done.returncode == 0 and "tiny-cpu" in done.stdout
     for words in (
-        ("preflight", "--recipe", "tiny-cpu"),
+        ("preflight", "RECIPE=tiny-cpu"),
         ("base", "--config", "configs/tiny-cpu/model.yaml", "--help"),
         ("data", "--config", "tiny-cpu/data.yaml", "--run_dir", "mine"),
     ):

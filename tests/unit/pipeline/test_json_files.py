@@ -76,8 +76,8 @@ def test_what_has_the_shape_is_read_whoever_wrote_it(tmp_path):
 
 def command(run, stage):
     """What `looks_current` is asked of a stage."""
-    request = read(["grpo", "--run", str(run)], {})
-    return request, stage, stage_words(request, stage, False)
+    request = read(["grpo", f"RUN={run}"], {})
+    return request, stage, stage_words(request, stage)
 
 
 # Every reader with a file that it reads, whole at first: {name: (file, what reads it)}.
