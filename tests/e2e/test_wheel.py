@@ -154,8 +154,8 @@ def test_the_command_finds_the_recipes_of_the_wheel(project):
     assert done.returncode == 0 and "tiny-cpu" in done.stdout
     for words in (
         ("preflight", "RECIPE=tiny-cpu"),
-        ("base", "--config", "configs/tiny-cpu/model.yaml", "--help"),
-        ("data", "--config", "tiny-cpu/data.yaml", "--run_dir", "mine"),
+        ("base", "--help"),
+        ("data", "RECIPE=tiny-cpu", "RUN=mine"),
     ):
         done = call("sft-grpo-math", *words)
         assert done.returncode == 0, done.stdout + done.stderr
