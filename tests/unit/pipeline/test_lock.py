@@ -88,7 +88,7 @@ def test_of_many_that_start_together_one_owns(tmp_path):
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     ends = [(process.communicate()[1], process.returncode) for process in started]
     assert sorted(code for _, code in ends) == [0, 2, 2, 2]
-    assert all("in use by process" in text for text, code in ends if code)
+    assert all("in use by" in text for text, code in ends if code)  # its file may be empty yet
     assert list(tmp_path.iterdir()) == []
 
 
