@@ -238,6 +238,7 @@ def show_help(request: Request) -> None:
     lines += [f"  {name:22}{meaning}" for name, meaning in meanings.items()]
     lines += ["", "Variables, here or in the environment:"]
     lines += [f"  {name.upper():22}{meaning}" for name, (_, meaning) in VARIABLES.items()]
+    lines.append("  ALLOW_CODE, CUDA_…, HF_… and others of libraries reach the stages")
     lines += ["", "Options:", *(f"  --{name:20}{meaning}" for name, meaning in OPTIONS.items())]
     lines += [
         "",

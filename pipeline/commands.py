@@ -64,8 +64,9 @@ def commands(request: Request) -> list[Command]:
                 found += check_of_model(request)
             found.append(command)
     tools = [goal for goal in request.goals if goal in TOOLS and TOOLS[goal].module]
-    found += [Command(goal, tool_words(request, goal), is_forced=is_forced) for goal in tools]
-    return found
+    added = [Command(goal, tool_words(request, goal), is_forced=is_forced) for goal in tools]
+    first = [one for one in added if one.stage == request.goals[0] and not TOOLS[one.stage].needs]
+    return [*first, *found, *(one for one in added if one not in first)]
 
 
 def pending(request: Request) -> list[str]:

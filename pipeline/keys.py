@@ -38,7 +38,9 @@ def assign(entries: Iterable[str], goals: Sequence[str] = (), recipe: str = "") 
         name, _, text = entry.partition("=")
         before, dot, key = name.rpartition(".")
         if not key or not text:
-            raise UserError(f"{entry}: has no value; write key=value, such as max_steps=100")
+            raise UserError(f"{entry}: has no key or no value; write key=value")
+        if key == "env":
+            raise UserError(f"{entry}: only a YAML has it; set the variable before the command")
         owner = named(entry, before, recipe) if dot else of_goal(entry, key, goals)
         known = keys_of(owner)
         if key in VARIABLES and (owner in OPTIONS or key not in known):
@@ -49,7 +51,7 @@ def assign(entries: Iterable[str], goals: Sequence[str] = (), recipe: str = "") 
             having = having_key(key)
             remedy = hint(key, known, "leave it out")
             if having and not dot:
-                remedy = f"write {choices(having, entry)}"
+                remedy = f"with a goal that runs {having[0]} write {having[0]}.{entry}"
             raise UserError(f"{entry}: {owner} has no key {key!r}; {remedy}")
         if found.setdefault(owner, {}).setdefault(key, text) != text:
             raise UserError(f"{entry}: {owner}.{key} is given twice; remove one")
@@ -76,18 +78,16 @@ def of_goal(entry: str, key: str, goals: Sequence[str]) -> str:
     if not having:
         raise UserError(f"{entry}: no stage has it; {hint(key, all_keys(), 'see --help')}")
     why = f"with {' and '.join(goals) or 'no goal'} a key needs its stage"
-    raise UserError(f"{entry}: {why}; write {choices(having, entry)}")
-
-
-def choices(stages: Iterable[str], entry: str) -> str:
-    """A key with each stage that has it: `sft.seed=1 or grpo.seed=1`."""
-    return " or ".join(f"{stage}.{entry}" for stage in stages)
+    remedy = " or ".join(f"{stage}.{entry}" for stage in having)
+    vary = f', or SWEEP="{entry}" to vary it' if goals == ("sweep",) else ""
+    raise UserError(f"{entry}: {why}; write {remedy}{vary}")
 
 
 def having_key(key: str) -> list[str]:
-    """The stages whose YAML may have a key; of those that train only these."""
+    """The stages that have a key, of those that train only these; else the tools."""
     having = [stage for stage in OF_FILE.values() if key in keys_of(stage)]
-    return [stage for stage in having if stage in TRAINED] or having
+    having = [stage for stage in having if stage in TRAINED] or having
+    return having or [tool for tool in OPTIONS if key in keys_of(tool)]
 
 
 @functools.cache
@@ -100,9 +100,9 @@ def keys_of(owner: str) -> Mapping[str, Key]:
 
 
 def all_keys() -> list[str]:
-    """The keys of all stages' YAML files, of the trained ones first."""
-    stages = sorted(OF_FILE.values(), key=lambda stage: stage not in TRAINED)
-    return list(dict.fromkeys(key for stage in stages for key in keys_of(stage)))
+    """The keys of all stages and tools, of the trained ones first."""
+    owners = sorted(OF_FILE.values(), key=lambda stage: stage not in TRAINED)
+    return list(dict.fromkeys(key for one in (*owners, *OPTIONS) for key in keys_of(one)))
 
 
 def as_entries(keys: Keys) -> list[str]:

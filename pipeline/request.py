@@ -19,13 +19,13 @@ from pipeline.names import nearest, targets, unknown
 from pipeline.paths import check_links, plain
 from pipeline.renamed import find_key
 from pipeline.stages import (
-    CHAIN,
     GOALS,
     PASSED_ON,
     RECIPES,
     SCORING,
     STAGES,
     TOOLS,
+    TRAINED,
     config_name,
     has_file,
     is_for_scoring,
@@ -101,6 +101,8 @@ def read(argv: Sequence[str], env: Mapping[str, str]) -> Request:
     refuse_unknown(said.unknown)
     os.environ.update(said.handed_on)
     for goal in said.goals:
+        if {*goal} & {*"[]{}'\","}:
+            raise UserError(f"{goal}: is no goal; quote a value with blanks, as 'key=[a, b]'")
         if goal not in GOALS:
             raise UserError(unknown("goal", goal, [*GOALS, *PASSED_ON]))
     of_make = env.get("MAKE_GOALS", "").split()  # all of one command; each is a process
@@ -153,13 +155,30 @@ def check_reads(said: words.Words, readable: set[str], goals: Sequence[str]) -> 
         raise UserError(f"{name.upper()}={value}: {', '.join(goals)} does not read it; {remedy}")
 
 
-def reads(goal: str) -> tuple[str, ...]:
-    """The variables that a goal reads, beside those that name the run."""
+def reads(goal: str) -> set[str]:
+    """The variables that a goal or a stage before it reads, beside those that name the run."""
+    stages = {*may_need(goal)}
+    found = {name for one in stages for name in {*STAGES[one].flags} - {*STAGES[one].reads}}
+    if row := STAGES.get(goal) or TOOLS.get(goal):
+        found |= {*row.flags, *row.reads}
+    if stages:
+        found.add("force")
+    if any(STAGES[stage].is_launched for stage in stages):
+        found |= {"accelerate", "num_processes"}
+    if stages & {*TRAINED}:
+        found |= {"max_hours", "rehearse"}
+    if "audit" in stages:
+        found.add("audit")
+    return found & VARIABLES.keys()
+
+
+def may_need(goal: str) -> list[str]:
+    """The stages that a goal comes to in some recipe, itself included."""
     if goal == "demo":
-        return CHAIN
+        return may_need("report")
     row = STAGES.get(goal) or TOOLS[goal]
-    flags = [name for name in row.flags if name in VARIABLES]
-    return (*flags, *row.reads, *(CHAIN if goal in STAGES or row.needs else ()))
+    found = [one for need in row.needs for one in may_need(need)]
+    return [*found, goal] if goal in STAGES else found
 
 
 def check_keys(request: Request, goals: Sequence[str]) -> None:
@@ -259,7 +278,7 @@ def check_goals(request: Request) -> None:
         fault = "takes the place of the model that base builds"
         raise UserError(f"MODEL={request['model']}: {fault}; leave one out")
     for goal, name, example in (
-        ("sweep", "sweep", "learning_rate=1e-7 beta=0.1"),
+        ("sweep", "sweep", "learning_rate=1e-7,1e-6 seed=0,1"),
         ("compare", "runs", "runs/a runs/b"),
         ("push", "repo", "owner/name"),
     ):

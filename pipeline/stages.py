@@ -13,11 +13,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = Path(__file__).with_name("recipes")  # of the clone, or of the installed package
-# Variables that all stages read, beside those that name the run.
-CHAIN = (
-    "data_root", "tokenizer", "accelerate", "num_processes", "max_hours", "force", "audit",
-    "rehearse",
-)  # fmt: skip
 MEMORY_REMEDY = "end other programs, or use a machine with more memory"
 
 
@@ -31,7 +26,7 @@ class Stage:
         needs: stages that come before it, where the recipe has them.
         needs_if_read: stages that come before it, where its YAML reads their folder.
         flags: variables that it takes, beside those of every stage.
-        reads: variables that it reads, beside those of CHAIN.
+        reads: variables that it reads only if it is asked for by name.
         config: name of its YAML, where that is not the stage's.
         is_optional: a recipe has the stage only if it has its YAML.
         is_launched: `ACCELERATE` starts it on several processes.
@@ -186,7 +181,7 @@ class Tool:
     Args:
         module: started as `python -m module`; "" for what `python -m pipeline` does itself.
         meaning: for the list of commands.
-        needs: stages that come before it; it reads the variables of CHAIN, too.
+        needs: stages that come before it; their variables are read, too.
         flags: what its command is given, by the names in `commands.values_of`.
         reads: further variables that it reads.
         options: `module:class` of its own keys.

@@ -103,6 +103,9 @@ def read(argv: Sequence[str], env: Mapping[str, str]) -> Words:
         elif not equals:
             goals.append(word)
         elif not re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
+            if not name or not value:
+                remedy = "write key=value without blanks, and key=null for the default"
+                raise UserError(f"{word}: has no key or no value; {remedy}")
             keys.append(word)
         elif capitals.setdefault(name, value) != value:
             raise UserError(f"{word}: {name} is given twice; remove one")
@@ -133,12 +136,14 @@ def of_make(overrides: str) -> list[str]:
 
 def option(word: str) -> str:
     """The name of an option; `--learning_rate` is none."""
-    name = {"-h": "help"}.get(word, word.removeprefix("--"))
+    name = {"-h": "help"}.get(word, word.lstrip("-"))
     if name in OPTIONS:
         return name
     if near := nearest(name, [*OPTIONS]):
         raise UserError(f"{word}: unknown option; did you mean --{near}?")
-    raise UserError(f"{word}: no option; a key is written learning_rate=1e-5, a variable RUN=…")
+    name = name.partition("=")[0]
+    name = name.upper() if name in VARIABLES else name
+    raise UserError(f"{word}: no option; variables and keys are written {name}=VALUE")
 
 
 def refuse_gone(found: Iterable[str]) -> None:

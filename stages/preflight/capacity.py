@@ -298,7 +298,7 @@ def lower(plan: Plan, values: Settings, has_share: bool, engine: str = "none") -
         "a lower max_length": "max_length" in values and values.use_cpu,
         "more GPUS": not values.use_cpu and is_sharded,
         f"ACCELERATE=fsdp2{weights} on several GPUS": not values.use_cpu and not is_sharded,
-        "a larger GPU (--gpu_memory)": not values.use_cpu,
+        "a larger GPU (gpu_memory)": not values.use_cpu,
     }
     return ", or ".join(way for way, helps in ways.items() if helps)
 

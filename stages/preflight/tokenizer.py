@@ -41,7 +41,7 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
             return None, [inputs.from_error(TOPIC, error)]
     if not recipe.args.tokenizer and inputs.is_own_folder(recipe, name):
         return None, []  # `check_model` tells what is wrong with it
-    remedy = "--tokenizer FOLDER (make: TOKENIZER=FOLDER) takes a folder with its tokenizer"
+    remedy = "TOKENIZER=FOLDER names a folder with its tokenizer"
     if name.startswith(recipe.run) and Path(name).name in MODEL_STAGES:
         remedy = f"make {Path(name).name} builds it; or {remedy}"
     text = f"{name} is not on this machine: template, end token and lengths"

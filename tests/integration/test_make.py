@@ -303,6 +303,8 @@ def test_no_value_reaches_a_shell(start, tmp_path, monkeypatch, where):
     names += ["PYTHON", "VENV"] if where == "make" else []
     for name in names:
         given, goal = {name: hostile}, goals.get(name, "sft")
+        if name == "RUN":  # which is a folder that is made
+            given = {name: f"{tmp_path}/{hostile}"}
         with monkeypatch.context() as changed:
             if where == "environment" and name not in ("RECIPE", "RUN"):
                 changed.setenv(name, given.pop(name))

@@ -8,6 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from data_prep import schema
 from data_prep.builder import __main__ as build
 from data_prep.builder.write import REMEDIES
 from pipeline import manifest
@@ -418,3 +419,21 @@ def test_what_a_killed_build_left_is_built_over(tmp_path, recipe):
     del recipe["validation"]  # a file of a former recipe goes
     run(tmp_path, recipe)
     assert not (folder / "validation.jsonl").exists()
+
+
+def test_rows_of_a_build_are_looked_at_once(tmp_path, monkeypatch):
+    """Those of anybody else at each start; those that were changed since are refused."""
+    rows = [{"question": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(3)]
+    write_rows(tmp_path / "own.jsonl", rows)
+    source = {"name": "generic", "file": "own.jsonl", "prompt_key": "question"}
+    folder, _ = run(tmp_path, {"grpo": [source | {"answer_key": "answer"}]})
+    looked_at = []
+    monkeypatch.setattr(schema, "check_row", lambda row, *_: looked_at.append(row["id"]))
+    file = folder / "grpo_train.jsonl"
+    assert len([*schema.read_problems(str(file))]) == 3 and not looked_at
+    copy = tmp_path / "copy.jsonl"
+    copy.write_text(file.read_text())
+    assert len([*schema.read_problems(str(copy))]) == len(looked_at) == 3
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(UserError, match="has changed since the stage data wrote it"):
+        next(schema.read_problems(str(file)))
