@@ -189,7 +189,8 @@ def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str,
                 f"`accelerate launch --config_file {CONFIGS}/{file}.yaml`"
             )
     if engine == FSDP:
-        check_fsdp(env, settings.use_cpu or is_cpu_launch)
+        check_fsdp_device(settings.use_cpu or is_cpu_launch)
+        check_fsdp(env)
     if "DeepSpeed" in engine:
         check_deepspeed(engine, env)
         check_own_checkpoint(settings)
@@ -221,13 +222,17 @@ def check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
             )
 
 
-def check_fsdp(env: Mapping[str, str], is_cpu: bool) -> None:
-    """Refuse FSDP on CPUs, which silently is plain data parallel, FSDP 1, and saves of shards."""
+def check_fsdp_device(is_cpu: bool) -> None:
+    """Refuse FSDP on CPUs, which silently is plain data parallel."""
     if is_cpu:
         raise UserError(
             "use_cpu: FSDP needs GPUs, on a CPU it would be plain data parallel; launch "
             f"with {CONFIGS}/cpu.yaml, zero2.yaml or zero3.yaml"
         )
+
+
+def check_fsdp(env: Mapping[str, str]) -> None:
+    """Refuse FSDP 1, accelerate's default, and saves of shards, which no other stage can load."""
     if env.get("FSDP_VERSION", "1") != "2":
         raise UserError(
             "fsdp_version: the launch would run FSDP 1, accelerate's default; use "

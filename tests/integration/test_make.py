@@ -110,7 +110,7 @@ def test_what_is_asked_for_starts_and_nothing_else(start, tmp_path, how):
         (["sft", "difficulty"], {"FORCE": "1"}, [["sft", "1"], ["difficulty", "1"]]),
         (["grpo"], {"FORCE": "0"}, [["grpo", ""]]),
         (["grpo", "beta=0.1"], {}, [["audit", ""], ["grpo", ""]]),
-        (["grpo"], {}, [["grpo", ""]]),
+        (["grpo"], {}, [["audit", ""], ["grpo", ""]]),
         (["sft"], {"ACCELERATE": "ddp", "NUM_PROCESSES": "2"}, [["launch", ""]]),
         (["data"], {"DATA_ROOT": "/some where"}, [["data", ""]]),
         (["sweep"], {"SWEEP": "beta=0,1", "FORCE": "1"}, [["sweep", "1"]]),

@@ -155,12 +155,15 @@ class Job:
         if stage == "audit":
             config = asdict(AuditArguments("configs/grpo7b", "runs/grpo7b", keys=keys))
             request = {"written": {}, "typed": []}
+            files = sorted((self.folder / "configs/grpo7b").glob("*.yaml"))
+            inputs = {f"configs/grpo7b/{one.name}": manifest.sha256(one) for one in files}
         else:
             file = str(self.folder / f"configs/grpo7b/{config_name(stage)}.yaml")
             words = [STAGES[stage].module, "--config", file, "--run_dir", "runs/grpo7b"]
             settings = settings_of(stage, words)
             config, request = {"dtype": "float32"}, manifest.as_request(settings, ())
-        made = {"stage": stage, "inputs": {}, "request": request, "config": config}
+            inputs = {}
+        made = {"stage": stage, "inputs": inputs, "request": request, "config": config}
         made["code"] = manifest.hash_code(*(ROOT / one for one in STAGES[stage].code))
         (folder / "manifest.json").write_text(json.dumps(made))
 
