@@ -123,7 +123,7 @@ def test_warnings_end_with_0_and_no_network_is_asked(tmp_path):
         "--accelerate", "fsdp2", "--keys", "sft.dtype=float32", "grpo.dtype=float32", **environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    assert "--tokenizer FOLDER" in done.stdout and "optimizer 7.1 GiB" in done.stdout
+    assert "TOKENIZER=FOLDER" in done.stdout and "optimizer 7.1 GiB" in done.stdout
     assert "127.0.0.1:9" not in done.stdout + done.stderr
 
 
