@@ -2,9 +2,9 @@
 #   make grpo RECIPE=grpo7b learning_rate=1e-5 sft.max_length=1024
 #   make plan RECIPE=grpo7b gpu_memory=94
 #
-#   Capitals are variables: RECIPE (tiny-cpu by default), MODEL, RUN, LORA, SEED, DATA_ROOT and those
-#   below. The rest are keys: of the stage before the dot, else of the goal. The lists of both, and
-#   what a goal would start:
+#   Capitals are variables: RECIPE (tiny-cpu by default), MODEL, RUN, LORA, SEED, DATA_ROOT and
+#   those below. The rest are keys: of the stage before the dot, else of the goal. The lists of
+#   both, and what a goal would start:
 #     .venv/bin/python -m pipeline --help
 #     .venv/bin/python -m pipeline sft --help
 #     .venv/bin/python -m pipeline grpo RECIPE=grpo7b --dry-run
@@ -18,7 +18,7 @@
 #     difficulty   stages.difficulty   configs/RECIPE/difficulty.yaml   -> runs/RECIPE/difficulty
 #     grpo         stages.grpo         configs/RECIPE/grpo.yaml         -> runs/RECIPE/grpo
 #     eval         eval.run            configs/RECIPE/eval.yaml         -> runs/RECIPE/eval
-#     report       eval.report         configs/RECIPE/eval.yaml         -> runs/RECIPE/report/report.html
+#     report       eval.report         configs/RECIPE/eval.yaml         -> runs/RECIPE/report
 #
 #   make demo           the whole pipeline on two CPU cores; ends with the page of results
 #   make data           build the data files of a recipe

@@ -13,7 +13,7 @@ from pipeline.key_types import Key, known_keys, own_keys
 from pipeline.names import unknown
 from pipeline.renamed import hint
 from pipeline.stages import STAGES, TOOLS, TRAINED, config_name, has_file, load, load_keys
-from pipeline.words import VARIABLES
+from pipeline.words import VARIABLES, split_key
 
 # RECIPE, RUN, LORA and the command itself say them.
 TAKEN = ("output_dir", "run_dir", "config", "overlay", "keys", "opens_gate")
@@ -35,13 +35,10 @@ def assign(entries: Iterable[str], goals: Sequence[str] = (), recipe: str = "") 
     """
     found: Keys = {}
     for entry in entries:
-        name, _, text = entry.partition("=")
-        before, dot, key = name.rpartition(".")
-        if not key or not text:
-            raise UserError(f"{entry}: has no key or no value; write key=value")
+        stage, key, text = split_key(entry)
         if key == "env":
             raise UserError(f"{entry}: only a YAML has it; set the variable before the command")
-        owner = named(entry, before, recipe) if dot else of_goal(entry, key, goals)
+        owner = named(entry, stage, recipe) if stage else of_goal(entry, key, goals)
         known = keys_of(owner)
         if key in VARIABLES and (owner in OPTIONS or key not in known):
             raise UserError(f"{entry}: is a variable; write {key.upper()}={text}")
@@ -50,7 +47,7 @@ def assign(entries: Iterable[str], goals: Sequence[str] = (), recipe: str = "") 
         if key not in known:
             having = having_key(key)
             remedy = hint(key, known, "leave it out")
-            if having and not dot:
+            if having and not stage:
                 remedy = f"with a goal that runs {having[0]} write {having[0]}.{entry}"
             raise UserError(f"{entry}: {owner} has no key {key!r}; {remedy}")
         if found.setdefault(owner, {}).setdefault(key, text) != text:

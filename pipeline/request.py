@@ -101,7 +101,7 @@ def read(argv: Sequence[str], env: Mapping[str, str]) -> Request:
     refuse_unknown(said.unknown)
     os.environ.update(said.handed_on)
     for goal in said.goals:
-        if {*goal} & {*"[]{}'\","}:
+        if re.search(r"""[\[\]{}'",]""", goal):
             raise UserError(f"{goal}: is no goal; quote a value with blanks, as 'key=[a, b]'")
         if goal not in GOALS:
             raise UserError(unknown("goal", goal, [*GOALS, *PASSED_ON]))

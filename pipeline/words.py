@@ -90,7 +90,7 @@ def read(argv: Sequence[str], env: Mapping[str, str]) -> Words:
     """Read a command line, make's if it started this, and the environment.
 
     Raises:
-        UserError: an unknown option, a variable given twice, or a value of another type.
+        UserError: an unknown option, a variable given twice, no value, or one of another type.
     """
     goals: list[str] = []
     capitals: dict[str, str] = {}
@@ -103,9 +103,7 @@ def read(argv: Sequence[str], env: Mapping[str, str]) -> Words:
         elif not equals:
             goals.append(word)
         elif not re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
-            if not name or not value:
-                remedy = "write key=value without blanks, and key=null for the default"
-                raise UserError(f"{word}: has no key or no value; {remedy}")
+            split_key(word)
             keys.append(word)
         elif capitals.setdefault(name, value) != value:
             raise UserError(f"{word}: {name} is given twice; remove one")
@@ -122,6 +120,16 @@ def read(argv: Sequence[str], env: Mapping[str, str]) -> Words:
     texts |= {name: capitals[name.upper()] for name in typed}
     variables = {name: value_of(name, text) for name, text in texts.items() if text}
     return Words(tuple(dict.fromkeys(goals)), variables, typed, keys, options, handed_on, others)
+
+
+def split_key(word: str) -> tuple[str, str, str]:
+    """`sft.max_length=1024` as `("sft", "max_length", "1024")`; "" where no stage is named."""
+    name, _, text = word.partition("=")
+    stage, _, key = name.rpartition(".")
+    if not key or not text or name.startswith("."):
+        remedy = "write key=value without blanks, and key=null for the default"
+        raise UserError(f"{word}: has no stage, key or value; {remedy}")
+    return stage, key, text
 
 
 def of_make(overrides: str) -> list[str]:

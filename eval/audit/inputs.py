@@ -141,9 +141,7 @@ def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
         template = getattr(config, "chat_template_path", None)
         return training.load_tokenizer(model, config, template and load_template(template))
     except UserError as error:
-        raise UserError(
-            f"{error}; set --tokenizer to another path, or to `bytes` (make: TOKENIZER=bytes)"
-        ) from error
+        raise UserError(f"{error}; give another folder as TOKENIZER, or TOKENIZER=bytes") from error
 
 
 def collect_sets(
