@@ -130,8 +130,11 @@ def _tell(code: int, line: str) -> None:
 
 
 def _thread_error(args: threading.ExceptHookArgs) -> None:
-    """Leave a disk's fault in a thread, such as TensorBoard's, to the main one, which meets it."""
-    if not disk_fault(args.exc_value):
+    """Leave a fault of disk or memory in a thread, such as TensorBoard's, to the main thread.
+
+    That one meets it, too.
+    """
+    if not disk_fault(args.exc_value) and not memory_fault(args.exc_value):
         threading.__excepthook__(args)
 
 

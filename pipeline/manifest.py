@@ -197,10 +197,10 @@ def is_as(file: Path, digest: str) -> bool:
     return file.is_file() and sha256(file) == digest
 
 
-def is_damaged(folder: str | Path) -> bool:
-    """Whether a result in a folder is missing or changed."""
+def damaged_files(folder: str | Path) -> list[str]:
+    """The files of a result that are missing or changed."""
     known = (read(folder) or {}).get("files", {})
-    return not all(is_as(Path(folder, name), digest) for name, digest in known.items())
+    return [name for name in known if not is_as(Path(folder, name), known[name])]
 
 
 def difference(
@@ -271,7 +271,7 @@ def is_current(
         return False
     made["config"] = as_written(defaults or {}) | made["config"]
     now = {"config": config, "inputs": inputs_now(made["inputs"])}
-    if difference(made, now) or is_damaged(folder):
+    if difference(made, now) or damaged_files(folder):
         return False
     note_current(folder)
     return True

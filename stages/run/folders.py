@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pipeline import json_files, manifest
 from pipeline.errors import UserError
-from pipeline.folders import RUN_FILE, runs_of
+from pipeline.folders import RUN_FILE, place_named, runs_of
 from pipeline.models.checkpoints import reads
 from stages.run import removal
 from stages.run.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
@@ -30,7 +30,8 @@ SEAL, STATE = "files.json", "trainer_state.json"
 EIGHT_BIT = 1 + 4 / 256  # bytes of a state: 8 bits, and an fp32 scale for each block of 256
 # What GRPO reads of its own run: the best model, with its names while another takes its place, and
 # what the guards did.
-OF_ONE_START = ("best", "best.partial", "best.replaced", "events.jsonl")
+BEST = "best"
+OF_ONE_START = (BEST, f"{BEST}.partial", f"{BEST}.replaced", "events.jsonl")
 RUN_SHAPE: json_files.Shape = {
     "config": {
         "per_device_train_batch_size?": int,
@@ -73,8 +74,9 @@ def choose(place: Path, run: Mapping[str, Any]) -> Start:
     if whole and not manifest.is_forced():
         return Start(whole[0], is_done=True)
     if manifest.is_forced():
-        same = [one for one in same[:1] if one not in whole]
+        same = [one for one in same[:1] if manifest.read(one) is None]
     for one in same:
+        check_best(one)
         checkpoint = last_whole(one, run)
         if checkpoint and not (fault := lost_states(checkpoint, str(one))):
             return Start(one, checkpoint)
@@ -82,6 +84,16 @@ def choose(place: Path, run: Mapping[str, Any]) -> Start:
             raise UserError(fault)
     free = [one for one in same if has_just_begun(one)]
     return Start(free[0] if free else new_folder(place, run))
+
+
+def check_best(folder: Path) -> None:
+    """Refuse a finished run whose best model was changed: its last checkpoint cannot make that."""
+    for name in manifest.damaged_files(folder):
+        if name.startswith(f"{BEST}/"):
+            raise UserError(
+                f"{folder / name}: has changed since it was written; put the file back, or "
+                f"`FORCE=1 make {place_named(folder).name}` trains again, in another folder"
+            )
 
 
 def of_earlier_version(place: Path, run: Mapping[str, Any]) -> Start:
@@ -134,7 +146,7 @@ def is_empty(folder: Path) -> bool:
 
 def is_whole(folder: Path) -> bool:
     """Whether a run has its result, as it was written."""
-    return manifest.read(folder) is not None and not manifest.is_damaged(folder)
+    return manifest.read(folder) is not None and not manifest.damaged_files(folder)
 
 
 def state_bytes(optim: str | None, number: float) -> float:

@@ -31,10 +31,11 @@ run_cli(main)
     ("error", "code", "begins"),
     [
         ('OSError(errno.ENOSPC, "full", "runs")', 2, ["error: runs: "]),
+        ("MemoryError()", 71, ["error: -c: out of memory"]),
         ('KeyError("a")', 1, None),
     ],
 )
-def test_a_disks_fault_in_a_librarys_thread_is_no_traceback(error, code, begins):
+def test_a_fault_of_disk_or_memory_in_a_thread_is_no_traceback(error, code, begins):
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(error=error)], capture_output=True, text=True
     )

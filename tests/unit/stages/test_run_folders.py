@@ -119,6 +119,23 @@ def test_what_a_start_does(place, there, expected):
             assert path.read_bytes() == content or path.name == manifest.NAME
 
 
+def test_a_changed_best_model_is_refused_as_no_checkpoint_can_make_it_again(place, monkeypatch):
+    run = prepare(place)
+    save(run.work, 4)
+    best = Path(run.work, "best")
+    best.mkdir()
+    (best / "config.json").write_text("{}")
+    finish(run)
+    assert prepare(place) is None
+    (best / "config.json").write_text("{1}")
+    with pytest.raises(UserError, match=r"best/config\.json: has changed .*`FORCE=1 make sft`"):
+        prepare(place)
+    monkeypatch.setenv("FORCE", "1")
+    forced = prepare(place)
+    assert forced.work == f"{run.work}-2" and forced.checkpoint is None
+    assert (best / "config.json").read_text() == "{1}"
+
+
 @pytest.mark.parametrize(
     ("change", "is_same"),
     [
