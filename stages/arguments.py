@@ -243,6 +243,13 @@ class GrpoArguments(_GuardKeys):
     eval_problems: Annotated[int, Field(ge=2)] | None = setting(
         None, "number of validation problems; unset: all of eval_file"
     )
+    eval_temperature: Annotated[float, Field(gt=0, le=2)] | None = setting(
+        None, "validation's; unset: temperature"
+    )
+    eval_top_p: Annotated[float, Field(gt=0, le=1)] | None = setting(
+        None, "validation's; unset: top_p"
+    )
+    eval_top_k: Natural | None = setting(None, "validation's; unset: top_k")
     validate_only: bool = setting(False, "true: only measure on them, keep no output_dir/best")
 
     def __post_init__(self) -> None:
@@ -280,3 +287,8 @@ class GrpoArguments(_GuardKeys):
         """The settings of the guards."""
         values = {f.name: getattr(self, f"guard_{f.name}") for f in fields(GuardSettings)}
         return GuardSettings(**values)
+
+    def eval_sampling(self) -> dict[str, float]:
+        """The values with which validation samples, where they are not those of training."""
+        values = {name: getattr(self, f"eval_{name}") for name in ("temperature", "top_p", "top_k")}
+        return {name: value for name, value in values.items() if value is not None}

@@ -178,6 +178,7 @@ def build_trainer(
         update_tokens=args.update_tokens,
         guards=guards_of(args, grpo),
         keeps_best=not args.validate_only,
+        eval_sampling=args.eval_sampling(),
         dead_groups=args.dead_groups,
         fast_generation=args.fast_generation,
         **training.trainer_kwargs(model, grpo),
@@ -262,10 +263,11 @@ def describe_start(
             "TRL or the trainer uses these names; rename them to use them"
         )
     if held_out:
+        how = "".join(f", {name} {value:g}" for name, value in args.eval_sampling().items())
         say(
             f"grpo: avg@{grpo.num_generations_eval or grpo.num_generations} every "
             f"{grpo.eval_steps:g} steps on {len(held_out)} validation problems of "
-            f"{args.eval_file or args.train_file}"
+            f"{args.eval_file or args.train_file}{how}"
         )
     if (why := why_not_compared(grpo)) and args.guard_alignment != "off":
         say(f"grpo: guard_alignment is off: {why}; set temperature: 1 to have it")

@@ -41,7 +41,8 @@ READ_BY = {
 CLIP = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")  # the losses that clip ratios
 NO_ADAM = ("sgd", "adafactor", "adagrad", "rmsprop")
 OF_EVALUATION = """eval_file eval_problems eval_steps eval_delay eval_on_start validate_only
-    num_generations_eval per_device_eval_batch_size eval_packing"""
+    num_generations_eval per_device_eval_batch_size eval_packing eval_temperature eval_top_p
+    eval_top_k"""
 OF_LOADER = """dataloader_prefetch_factor dataloader_persistent_workers
     dataloader_multiprocessing_context"""
 OF_COMPLETIONS = "num_completions_to_print log_unique_prompts log_completions_hub_repo"

@@ -44,6 +44,26 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
+@contextmanager
+def sampling_with(trainer: Any, values: dict[str, float]) -> Iterator[None]:
+    """Let a trainer's engine draw with other values of temperature, top_p or top_k; then as before.
+
+    Log-probs are of the same temperature, or vLLM's would be compared with others.
+    """
+    if trainer.use_vllm:
+        holders = [vars(trainer), vars(trainer.vllm_generation)]
+    else:  # continuous batching reads the keywords
+        holders = [vars(trainer), vars(trainer.generation_config), trainer.generation_kwargs]
+    before = [{name: holder[name] for name in values} for holder in holders]
+    for holder in holders:
+        holder.update(values)
+    try:
+        yield
+    finally:
+        for holder, old in zip(holders, before, strict=True):
+            holder.update(old)
+
+
 def average_at_k(num_right: list[int], k: int) -> tuple[float, float]:
     """avg@k and its standard error over problems, both within 0..1.
 

@@ -29,7 +29,12 @@ from stages.rewards import BatchGrader
 from stages.run.saving import SavedRun
 from stages.trainer import resume, rollouts, rows_apart
 from stages.trainer.curriculum import Curriculum, check_choice
-from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
+from stages.trainer.evaluation import (
+    HeldOutCounts,
+    keep_if_best,
+    random_state_kept,
+    sampling_with,
+)
 from stages.trainer.guard_actions import GuardActions
 from stages.trainer.guards import GuardSettings
 from stages.trainer.prompt_states import prompt_components
@@ -61,6 +66,8 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         grader: that of the rewards, for an `eval_dataset` whose rows have a `held_out`; without it
             the evaluation is TRL's.
         keeps_best: whether the model with the highest avg@k is saved.
+        eval_sampling: values of `temperature`, `top_p` and `top_k` with which that is measured,
+            where they are not those of training.
         correctness: name of the reward function that is above 0 for correct answers only, which
             the curriculum follows; None: the first of `GRADED`.
         dead_groups: "drop" leaves zero-variance groups (all rewards equal) out of the loss.
@@ -82,6 +89,7 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         columns: Sequence[Sequence[dict[str, Any]]] | None = None,
         grader: BatchGrader | None = None,
         keeps_best: bool = True,
+        eval_sampling: dict[str, float] | None = None,
         correctness: str | None = None,
         dead_groups: str = "keep",
         fast_generation: bool = False,
@@ -97,6 +105,7 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         self._logps: torch.Tensor | None = None  # of that micro-batch, with their graph, (B, C)
         self._is_kept: list[bool] = []  # each micro-batch of this optimizer step
         self._columns, self._grader, self._keeps_best = columns, grader, keeps_best
+        self._eval_sampling = eval_sampling or {}
         self._rewards = torch.empty(0)  # summed, of the groups to train on, (N*G,)
         names, self.dead_groups = self.reward_func_names, dead_groups
         self.fast_generation = fast_generation
@@ -493,7 +502,8 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         self._logs, self.log_completions = copy.deepcopy(table), False
         try:
             with random_state_kept(self.accelerator.device):
-                metrics = super().evaluate(*args, **kwargs)
+                with sampling_with(self, self._eval_sampling):
+                    metrics = super().evaluate(*args, **kwargs)
                 name = f"avg@{self.num_generations_eval}"
                 is_best = self._keeps_best and keep_if_best(self, name, metrics)
         finally:

@@ -146,6 +146,18 @@ def write_recipe(tmp_path, data_dir, tiny_model_dir):
     return write
 
 
+@pytest.fixture(scope="session")
+def eval_file(tmp_path_factory):
+    """Five validation problems."""
+    from data_prep.schema import grpo_row
+    from data_prep.sources import synthetic
+
+    path = tmp_path_factory.mktemp("held-out") / "validation.jsonl"
+    rows = [grpo_row(p, "none") for p in synthetic.load("validation", 5, 0, max_level=2)]
+    write_rows(path, rows)
+    return str(path)
+
+
 @pytest.fixture
 def run_stage(write_recipe, monkeypatch):
     """Write a recipe and run the stage's `main` in this process; returns its output folder."""

@@ -5,9 +5,9 @@ import zlib
 from statistics import mean, stdev
 
 import pytest
+import torch
 
 from pipeline import manifest
-from tests.files import write_rows
 from tests.integration.trainer.recorders import grade_by_checksum, tell
 from tests.integration.trainer.runs import read_history, read_logs, weights_of, without
 
@@ -16,19 +16,8 @@ EVERY_STEP = {
     "eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2,
     "per_device_eval_batch_size": 4,
 }  # fmt: skip
+OF_ITS_OWN = {"eval_temperature": 0.5, "eval_top_p": 0.9, "eval_top_k": 20}
 TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "step_time")
-
-
-@pytest.fixture(scope="module")
-def eval_file(tmp_path_factory):
-    """Five validation problems."""
-    from data_prep.schema import grpo_row
-    from data_prep.sources import synthetic
-
-    path = tmp_path_factory.mktemp("held-out") / "validation.jsonl"
-    rows = [grpo_row(p, "none") for p in synthetic.load("validation", 5, 0, max_level=2)]
-    write_rows(path, rows)
-    return str(path)
 
 
 @pytest.fixture
@@ -111,6 +100,7 @@ def test_the_training_is_the_same_beside_it(run_stage, eval_file, batches, tmp_p
     for name, more in (
         ("without", {}),
         ("with", EVERY_STEP | {"eval_file": eval_file, "eval_on_start": True}),
+        ("cooler", EVERY_STEP | OF_ITS_OWN | {"eval_file": eval_file, "eval_on_start": True}),
     ):
         batches.clear()
         folder = run_stage("grpo", output_dir=str(tmp_path / name), **settings, **more)
@@ -120,9 +110,43 @@ def test_the_training_is_the_same_beside_it(run_stage, eval_file, batches, tmp_p
         logs = [without(log, *TIMES) for log in read_logs(folder)]
         runs.append((trained, logs, weights_of(folder), [table.to_json() for table in tables]))
     assert len(runs[0][1]) == 4 and len(runs[0][3]) == 4
-    for alone, beside in zip(*runs, strict=True):
-        assert alone == beside
+    for alone, *beside in zip(*runs, strict=True):
+        assert beside == [alone, alone]
     assert any(log["loss"] for log in runs[0][1])
+
+
+def test_both_sample_from_the_distribution_at_their_temperature(
+    run_stage, eval_file, batches, tiny_model_dir
+):
+    """The first tokens of training and validation, by a chi-square test each."""
+    from scipy.stats import chisquare
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    num = 2000
+    run_stage(
+        "grpo", temperature=1.5, eval_temperature=0.5, eval_file=eval_file, eval_problems=2,
+        eval_strategy="steps", eval_steps=1, eval_on_start=True, num_generations_eval=num,
+        per_device_eval_batch_size=num, num_generations=num, per_device_train_batch_size=num,
+        gradient_accumulation_steps=1, max_completion_length=1, max_steps=1,
+        reward_funcs=["random_reward"], reward_weights=[1.0],
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    found = {}
+    for mode, rows, _, ids in batches:  # the first of each is before the only step
+        found.setdefault(mode, (rows[0]["prompt"], [one for (one,) in ids]))
+    for mode, temperature in (("train", 1.5), ("eval", 0.5)):
+        prompt, drawn = found[mode]
+        encoded = tokenizer.apply_chat_template(
+            prompt, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+        )
+        with torch.no_grad():
+            chances = (model(**encoded).logits[0, -1].double() / temperature).softmax(-1)
+        counts = torch.bincount(torch.tensor(drawn), minlength=len(chances))
+        is_likely = chances * num > 5
+        expected = [*(chances[is_likely] * num), (chances[~is_likely] * num).sum()]
+        observed = [*counts[is_likely], counts[~is_likely].sum()]
+        assert chisquare(observed, expected).pvalue > 1e-3, mode
 
 
 @pytest.fixture

@@ -104,6 +104,20 @@ def test_it_stops_before_the_step_and_resumes(
     assert weights_of(folder) == wanted
 
 
+def test_a_validation_of_its_own_sampling_leaves_the_training_as_it_is(
+    straight, serve, train, tmp_path, eval_file
+):
+    wanted = final_weights(straight, serve, train, tmp_path)
+    server = serve()
+    code, log, folder = train(
+        server, eval_file=eval_file, eval_strategy="steps", eval_steps=2,
+        num_generations_eval=2, per_device_eval_batch_size=2, eval_temperature=0.5, eval_top_p=0.9,
+    )  # fmt: skip
+    assert code == 0, log
+    assert weights_of(folder) == wanted
+    assert server.sampled[0.5, 0.9] == 2 * 5 and {*server.sampled} == {(0.5, 0.9), (1.0, 1.0)}
+
+
 @pytest.mark.slow
 def test_a_request_that_it_refuses_is_a_mistake(serve, train):
     """Such as a prompt that is too long for `--max-model-len`: to start again would not help."""

@@ -10,6 +10,7 @@ import json
 import os
 import threading
 import zlib
+from collections import Counter
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -29,10 +30,12 @@ class StandIn:
             "overwrite" (has the checkpoint's weights until the next sync) or "forget" (has them
             from then on, whatever it is sent).
         calls: paths of the requests, in their order.
+        sampled: how many prompts were completed, by temperature and top_p.
     """
 
     def __init__(self, checkpoint, port=0, faults=None):
         self.checkpoint, self.faults, self.calls = checkpoint, dict(faults or {}), []
+        self.sampled = Counter()
         self.instances, self.forgets, self.released = itertools.count(), False, threading.Event()
         self.lock = threading.Lock()
         self.load()
@@ -129,11 +132,12 @@ class StandIn:
 
     def complete(self, prompt, n, max_tokens, temperature, model, **others):
         """Choices in vLLM's form; the same weights write the same."""
-        assert temperature == 1 and model == "stand-in" and others["return_token_ids"]
+        assert model == "stand-in" and others["return_token_ids"]
+        self.sampled[temperature, others["top_p"]] += len(prompt)
         model = self.read() if self.forgets else self.model
         choices = []
         for ids in prompt:
-            for row, logps in draw(model, ids, n, max_tokens):
+            for row, logps in draw(model, ids, n, max_tokens, temperature=temperature):
                 tokens = [f"token_id:{one}" for one in row]
                 choices.append({
                     "prompt_token_ids": ids, "token_ids": row,
@@ -145,13 +149,13 @@ class StandIn:
 
 
 @torch.no_grad()
-def draw(model, ids, n, max_tokens, *marks):
+def draw(model, ids, n, max_tokens, *marks, temperature=1.0):
     """`n` pairs of new tokens and their log-probs; the same weights draw the same."""
     mark = sum(part.double().sum().item() for part in model.parameters())
     seed = torch.Generator().manual_seed(zlib.crc32(f"{ids} {mark} {marks}".encode()))
     rows, logps = torch.tensor([ids] * n), []
     for _ in range(max_tokens):
-        scores = model(rows).logits[:, -1].log_softmax(-1)
+        scores = (model(rows).logits[:, -1] / temperature).log_softmax(-1)
         new = torch.multinomial(scores.exp(), 1, generator=seed)
         logps.append(scores.gather(1, new))
         rows = torch.cat([rows, new], dim=1)
