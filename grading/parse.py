@@ -79,14 +79,14 @@ CONDITION_WORDS = word_set(r"""
 # Greek letters, as variables.
 _LETTERS = word_set("""
     alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau
-    phi chi psi omega Delta Omega Sigma Gamma Theta Lambda Phi Psi ell""")
+    phi chi psi omega Delta Omega Sigma Gamma Theta Lambda Phi Psi ell hbar""")
 # Words that are no products of letters: 0 (or 1) is not 0.
 _ENGLISH = word_set("""
     or and not is it to of in if no by be so we do go us up my me he as are for the was but can may
     one two six ten four five nine zero half both else none any all yes also even odd then
     than with from mod plus pct""")
 # Commands that make a name of what is in their braces.
-_MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde")
+_MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde dot ddot")
 # Commands that a factor may start with.
 _STARTS = word_set("frac sqrt binom pi lfloor lceil") | FUNCTIONS | AGGREGATES | _LETTERS | _MARKS
 _SUM = {*"+0123456789", *string.ascii_letters}

@@ -35,6 +35,12 @@ BENCHMARKS: dict[str, dict[str, Any]] = {
                 "files": ["matharena/brumo_2025.jsonl", "matharena/brumo_2025.parquet"]},
     "cmimc25": {"source": "math", "hub": "MathArena/cmimc_2025", "split": "train",
                 "files": ["matharena/cmimc_2025.jsonl", "matharena/cmimc_2025.parquet"]},
+    "amc23": {"source": "math", "hub": "math-ai/amc23", "split": "test",
+              "files": ["amc/amc23.jsonl", "amc23/test.jsonl"]},
+    "minerva": {"source": "minerva", "hub": "math-ai/minervamath", "split": "test",
+                "files": ["minerva/minerva.jsonl", "minerva_math/test.jsonl"]},
+    "olympiadbench": {"source": "olympiadbench", "hub": "math-ai/olympiadbench", "split": "test",
+                      "files": ["olympiadbench/olympiadbench.jsonl", "olympiadbench/test.jsonl"]},
     # Gated: accept its terms on the hub and log in, or put the CSV below data_root.
     "gpqa_diamond": {"source": "gpqa", "hub": "Idavidrein/gpqa", "config": "gpqa_diamond",
                      "split": "train",

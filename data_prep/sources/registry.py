@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from data_prep.schema import Problem
 from data_prep.sources import (
+    contests,
     evaluation_sets,
     generic,
     gsm8k,
@@ -28,6 +29,8 @@ BUILDERS: dict[str, Callable[..., Problem]] = {
     "svamp": word_problems.build_svamp,
     "mawps": word_problems.build_mawps,
     "aime": evaluation_sets.build_aime,
+    "olympiadbench": contests.build_olympiadbench,
+    "minerva": contests.build_minerva,
     "gpqa": evaluation_sets.build_gpqa,
     "arc": evaluation_sets.build_arc,
     "generic": generic.build_problem,

@@ -9,6 +9,7 @@ import pytest
 from data_prep.decontamination import benchmarks
 from data_prep.decontamination.benchmarks import find_benchmark_file, load_benchmark
 from grading.compare import is_same_value
+from grading.grade import grade_rollouts
 from pipeline.errors import UserError
 
 
@@ -103,6 +104,56 @@ def test_contests_in_the_published_schema(tmp_path, task, ending):
     ]
     assert is_same_value(r"1, \frac{\sqrt2+1}{3}", problems[3].answers[0])
     assert not is_same_value("2024^{4045}", problems[2].answers[0])
+
+
+OLYMPIAD = {
+    "id": 7, "context": None, "question": "Find all $n$.", "solution": ["Try $69$.", "Try $84$."],
+    "final_answer": ["$69$,$84$"], "image_1": None, "is_multiple_answer": True,
+}  # fmt: skip
+# Task, row, id, gold, and an answer that is right and one that is wrong.
+REPAIRED = [
+    ("amc23", {"id": 0, "problem": "How many?", "answer": 27.0, "url": "", "question": "How many?"},
+     "math-test-0", "27", "27", "45"),
+    ("amc23", {"id": 0, "question": "How many?", "answer": "27", "url": ""},
+     "math-test-0", "27", "27.0", "-27"),
+    ("minerva", {"problem": "Find it.", "type": "8.282J", "idx": 5,
+                 "solution": r"It is $\boxed{np.arcsin(10/13)}$."},
+     "minerva-test-5", r"\arcsin(10/13)", r"\arcsin\left(\frac{10}{13}\right)", r"\frac{10}{13}"),
+    ("minerva", {"question": "Find it.", "answer": "4.5e33"},
+     "minerva-test-0", "4.5e33", r"4.5 \times 10^{33} \text{ erg/s}", r"4.5 \times 10^{32}"),
+    ("minerva", {"question": "Find it.", "answer": r"\hbar \omega(v+1 / 2)"},
+     "minerva-test-0", r"\hbar \omega(v+1 / 2)",
+     r"\left(v+\frac12\right)\hbar\omega", r"\hbar\omega v"),
+    ("minerva", {"question": "Find it.", "answer": r"x_{0} \cos (\omega t)+ \dot{x}_{0} t"},
+     "minerva-test-0", r"x_{0} \cos (\omega t)+ \dot{x}_{0} t",
+     r"t\dot{x}_0 + x_0\cos(\omega t)", r"x_{0} \cos (\omega t)+ x_{0} t"),
+    ("olympiadbench", OLYMPIAD, "olympiadbench-test-7", "69,84", "84, 69", "69"),
+    ("olympiadbench", OLYMPIAD | {"final_answer": ["$t(0,4]$"], "context": "Let $t > 0$."},
+     "olympiadbench-test-7", r"t \in (0,4]", "(0, 4]", "(0, 4)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "row", "name", "gold", "right", "wrong"), REPAIRED)
+def test_sets_whose_golds_are_repaired(tmp_path, task, row, name, gold, right, wrong):
+    place = benchmarks.BENCHMARKS[task]
+    file = tmp_path / place["files"][0]
+    file.parent.mkdir()
+    write(file, [row])
+    (problem,) = load_benchmark(place, str(tmp_path))
+    assert (problem.id, *problem.answers) == (name, gold)
+    assert is_same_value(right, gold) and not is_same_value(wrong, gold)
+    assert problem.question.startswith(row.get("context") or row.get("question") or row["problem"])
+    for completion, verdict in ((right, "right"), (wrong, "wrong")):
+        text = f"<think>Yes.</think> \\boxed{{{completion}}}"
+        (grade,) = grade_rollouts([text], [[gold]], ["box"], [problem.question])
+        assert grade.verdict == verdict
+
+
+def test_a_problem_with_an_image_is_refused(tmp_path):
+    for row in ({"image_1": "x.png"}, {"question": "In <img_3408>, find $n$."}):
+        write(tmp_path / "a.jsonl", [OLYMPIAD | row])
+        with pytest.raises(UserError, match=r"a\.jsonl:1: image_1: the question needs an image"):
+            load_benchmark(place("olympiadbench", ["a.jsonl"]), str(tmp_path))
 
 
 def test_hub_rows(monkeypatch):

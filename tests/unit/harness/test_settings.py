@@ -185,7 +185,8 @@ def test_the_context_counts_where_it_may_cut_a_prompt():
 
 def test_the_tasks_by_name():
     names = ["aime24", "aime25", "arc_challenge", "brumo25", "cmimc25", "gpqa_diamond", "gsm8k",
-             "hmmt25", "held_out", "math500", "transfer"]  # fmt: skip
+             "hmmt25", "held_out", "math500", "transfer", "amc23", "minerva",
+             "olympiadbench"]  # fmt: skip
     names.sort()
     assert names == suite.THINK_TASKS
     assert suite.OFFICIAL_TASKS == ["arc_challenge", "gpqa_diamond", "gsm8k", "math500"]
