@@ -246,13 +246,6 @@ TOOLS = {
         ("data", "tokenizer"),
         writes=True,
     ),
-    "contamination-ledger": Tool(
-        "data_prep.builder.ledger",
-        "hashes of the rows that copy a benchmark",
-        ("data",),
-        ("data",),
-        writes=True,
-    ),
     "browse": Tool(
         "eval.report.browse", "a page of completions with filters", (), ("run",), ("tasks",)
     ),

@@ -41,6 +41,7 @@ NOTES = {
     "read some of them",
     "lost_digits": "whose gold is a number of 2^53 or more in a column of floats, which lost its "
     "last digits; store it as text",
+    "asks_for_box": "whose question still asks for a box; take the instruction out of the column",
 }
 CHOICE_SOURCES = ("arc", "gpqa")
 _IMAGE = re.compile(

@@ -41,6 +41,7 @@ from data_prep.sources import synthetic
 from data_prep.sources.base import Drop, lost_digits
 from data_prep.sources.registry import BUILDERS, SOLUTIONS_OF_THEIR_GOLD, SPLITS
 from data_prep.sources.solutions import judge_solution, strip_ending
+from data_prep.sources.templates import asks_for_box
 from data_prep.sources.thoughts import read_thought
 from grading import own_grader
 from pipeline.errors import OutOfMemoryError, UserError
@@ -193,7 +194,11 @@ class Checker:
             and job.source.name not in SOLUTIONS_OF_THEIR_GOLD
             and judge_solution(built.solution, golds) is None
         )
-        notes = {"unchecked_solution": is_unchecked, "lost_digits": lost_digits(row, golds)}
+        notes = {
+            "unchecked_solution": is_unchecked,
+            "lost_digits": lost_digits(row, golds),
+            "asks_for_box": asks_for_box(built.question),
+        }
         return tuple(name for name, is_so in notes.items() if is_so)
 
     def _build(self, job: Job, position: int, where: str, row: Row | BadRow | Problem) -> Problem:

@@ -1,15 +1,12 @@
 r"""Prompts back to bare questions: chat-template tokens and instructions on how to answer go.
 
 `pipeline.prompts` applies one prompt template, so the text that a data set has put around its
-questions is removed first. There is no list of known prompts. A sentence at an end of the text is
-removed if all its words are about the way to answer. Besides, it, or a sentence next to it, must
-hold something that no question says: an empty box, "step by step", a tag. Thus "Give the answer as
-$m+n$." and "Put m+n in \boxed{}." stay.
+questions is removed first: the roles and tokens of chat templates, and at the ends of the question
+known instructions. Thus "Give the answer as $m+n$." and "Put m+n in \boxed{}." stay.
 """
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from pipeline.rows import is_conversation
@@ -61,78 +58,43 @@ _LONGEST_TOKEN = 46
 _ANSWERED = "text in the assistant's turn"
 
 
-# `\boxed{}`, `\boxed{...}`, `\boxed{Your answer}`, `\boxed{<final_answer>}`, also between dollars.
-# Possessive, since a box that is not closed would be tried in every way to split its blanks.
-_BLANK = r"[\s.\u2026_*?\[\]<>$`]*+"
-_BOX = re.compile(
-    rf"[$`]*+(?:\\\(|\\\[)?+\\*+(?:boxed|fbox)\s*+(?:\\?+\{{\s*+(?:\\text\s*+\{{)?+{_BLANK}"
-    rf"(?:\\[lc]?dots)?+(?:(?:your|the|final|numeric(?:al)?|answer|result|solution|here|value)"
-    rf"[\s_]*+)*+{_BLANK}\}}?\s*+\\?+\}})?+(?:\\\)|\\\])?+[$`]*+",
-    re.IGNORECASE,
+# `\boxed{}`, `\boxed{...}`, `\boxed{\text{answer}}`, `\boxed{<final_answer>}`, in dollars or not.
+_BLANK = r"[\s.\u2026_*?\[\]<>]*+"
+_BOX = (
+    rf"\$?(?:\\[(\[])?\\boxed\{{(?:\\text\{{)?{_BLANK}(?:\\[lc]?dots)?"
+    rf"(?i:(?:your|the|final|answer|here)[\s_]*+)*+{_BLANK}\}}{{1,2}}(?:\\[)\]])?\$?"
 )
-_ANSWER_TAG = re.compile(r"</?(?:think|thinking|answer|reasoning|solution|final_answer)>|#{4}")
-_STEPWISE = re.compile(
-    r"\b(?:step[\s-]by[\s-]steps?|(?:in|within|inside) (?:a|the) box|boxed|latex format"
-    r"|final answer|(?:last|own|new|separate) line|without quotes|chain of thought)\b"
-    r"|\u9010\u6b65|\u4e00\u6b65\u4e00?\u6b65|\u6700\u7ec8\u7b54\u6848",
-    re.IGNORECASE,
+_PROSE = r"[^$?!\\\d\n.\u3002]"  # no formula, and within one sentence
+_END_OF_SENTENCE = rf"{_PROSE}{{0,60}}(?:\.|(?=\n)|\Z)"
+_STEPS = (
+    r"(?:(?:Please|Let['\u2019]?s|Let us|Let me)\s+(?:think|reason|solve)|Think|Reason)\b"
+    rf"{_PROSE}{{0,40}}\bstep[ -]by[ -]step\b{_PROSE}{{0,150}}"
 )
-_CORE = re.compile(
-    rf"\\boxed\b|{_ANSWER_TAG.pattern}|{_STEPWISE.pattern}", re.IGNORECASE
-)  # a quick no for nearly all questions
-# "…, for example <answer> (1 + 2) / 3 </answer>": the form, not an answer.
-_EXAMPLE = re.compile(
-    r"(?:for example|for instance|e\.g\.|i\.e\.|such as|like)[\s,:]*"
-    r"<(\w+)>[^<>]{0,100}</\1>",
-    re.IGNORECASE,
+_ASKS = (
+    r"(?:Please|Put|Return|Write|Present|Give|Provide|Output|Enclose|Make sure|(?:And )?[Yy]our)\b"
+    rf"{_PROSE}{{0,200}}"
 )
-_PLACEHOLDER = re.compile(r"\$?\{?(?:Your\s?|Final\s?)?Answer\}?\$?(?![A-Za-z])")
-_WORD_LIST = """
-a about above accordingly accurate accurately after afterwards again all also always an and
-answer answering answers any approach are as asked assistant at automatically avoid be been
-before begin being below between both box boxed brackets brief briefly but by can careful
-carefully check clear clearly complete completely concise concisely conclude conclusion
-conclusions content correct correctly could curly detail detailed details directly do don done
-dont double e.g each easy efficiently either enclose enclosed encloses end ending ensure every
-exam expert explain explained explaining explanation explanations expression extracted fenced
-final finally finish finishing first follow following for form format formatted from full fully
-further give given go good has have having help helpful here highlight hope i i.e ie if
-immediately important in include including indicate inside instruction instructions integrate
-into is it its itself just justification language last latex let lets like line lines logic
-logically long made make making markdown math mathematical mathematician mathematics may me
-message might mind must natural need nothing now number of off on once one only or other
-otherwise out output over own paragraph place placed plain please present presented problem
-problems proceed process produce programs proper properly provide provided provides providing
-put question questions quotation quotes rationale reason reasoning remember reply report respond
-response result return review rigorous rigorously sentence separate should show showing shown
-simply single so solution solutions solve solved solver solves solving start state step steps
-stepwise strictly string such summarize summary sure surround surrounded tag tags task tell
-tests text than that the them then there therefore these they thing think thinking this thorough
-thoroughly those thought thoughts through to together train try turn under understand
-understandable up us use user using valid verify very via way we well when where whether while
-will with within without word words work working would wrap wrapped write writing you your
-"""
-_WORDS = frozenset(_WORD_LIST.split())
-_CHINESE = re.compile(
-    r"[的请你让我们一步地思考推理逐并将把最终后答案放在到中里内以格式输出写给于用框起来"
-    r"结果回过程解题下面问如果是选择按顺序正确项不带任何标点或空格对其他类型只数值详细"
-    r"仔见个此该之前先再行]"
+# What data sets put around their questions: six texts, and two kinds of sentences, "Let's think
+# step by step …" and "… put your final answer within \boxed{}.".
+_KNOWN = (
+    r"Solve the following math problem(?: step by step| efficiently and clearly)?\.",
+    r"The last line of your response should be of the (?:form|following format:) .{1,90}"
+    r"\(without quotes\) where [^.\n]{1,80}\.",
+    r'Remember to put your answer on its own line after "Answer:"\.',
+    r"You will be given a problem\.",
+    "\u8bf7\u9010\u6b65\u63a8\u7406\uff0c\u5e76\u5c06\u6700\u7ec8\u7b54\u6848\u653e\u5728"
+    rf"{_BOX}\u4e2d\u3002",
+    "\u8ba9\u6211\u4eec\u4e00\u6b65\u4e00\u6b65\u5730\u601d\u8003\u3002\u8bf7\u4ee5\u201cAnswer: "
+    rf"{_BOX}\u201d\u7684\u683c\u5f0f[^$\n]{{1,90}}\u6570\u503c\u3002",
+    rf"{_STEPS}(?:{_BOX})?{_END_OF_SENTENCE}",
+    rf"{_ASKS}{_BOX}{_END_OF_SENTENCE}",
 )
-_BREAK = re.compile(r"(?<=[.!?:])[)\"'\u201d]*\s+|(?<=[\u3002\uff01\uff1f\uff1a])\s*|\s*\n\s*")
-_IMPERATIVES = (
-    "Please|Let|Put|Return|Think|Solve|Present|Place|Provide|Give|Write|Show|Make|Remember|Answer"
-    "|Output|Reason|Enclose|Box|Respond|Use|State|Report|Explain|Do|Ensure|Be|Work|Keep|Follow"
-)
-# Where an instruction may begin behind a question without a full stop.
-_OPENING = re.compile(
-    rf"(?:^|(?<=\s)|(?<=[.?!)$\]}}\u3002\uff1f]))(?=(?:{_IMPERATIVES})\b|\u8bf7|\u8ba9)"
-    r"|(?:^|(?<=[.?!)$\]}])|(?<=[.?!)$\]}]\s))(?=(?:Your|The|You|First|Finally|And)\b)"
-)
-# What is an instruction only next to one that is sure: "Please explain your reasoning."
-_ASIDE = re.compile(
-    rf"\W*(?:{_IMPERATIVES}|You|Your|First|Finally|\u8bf7)\b.*(?:answer|solution|reasoning|response"
-    r"|problem|question|result|steps|work|format|thought|assistant|\u7b54|\u9898)",
-    re.IGNORECASE | re.DOTALL,
+_INSTRUCTION = rf"(?:{'|'.join(_KNOWN)})"
+_FIRST = re.compile(rf"\A\s*{_INSTRUCTION}\s*")
+_LAST = re.compile(rf"(?:\A|(?<!\w))\s*+{_INSTRUCTION}\s*\Z")
+# A quick no for nearly all questions.
+_HINT = re.compile(
+    r"step[ -]by[ -]step|\\boxed|math problem|last line|own line|given a problem", re.IGNORECASE
 )
 _LONGEST = 1000  # characters looked at from either end
 
@@ -237,74 +199,16 @@ def _from_dialogue(text: str) -> str | None:
 
 
 def strip_instructions(text: str) -> str:
-    """The text without sentences at its beginning and its end that only say how to answer."""
-    if not _CORE.search(text):
+    """The text without the known instructions on how to answer at its beginning and its end."""
+    if not _HINT.search(text):
         return text
-    text = text[_leading(text) :]
-    return text[: _trailing(text)].strip()
+    while found := _LAST.search(text, max(0, len(text) - _LONGEST)):
+        text = text[: found.start()].rstrip()
+    while found := _FIRST.match(text):
+        text = text[found.end() :]
+    return text.strip()
 
 
-def _is_about_answering(sentence: str) -> bool:
-    """Whether all words of a sentence are about the way to answer."""
-    rest = _EXAMPLE.sub(" ", _BOX.sub(" ", sentence))
-    rest = _PLACEHOLDER.sub(" ", _ANSWER_TAG.sub(" ", rest))
-    if "?" in rest or "\uff1f" in rest:
-        return False  # "Is the following correct?"
-    rest = re.sub(r"(?<=\w)-(?=\w)", " ", rest)
-    rest = re.sub(r"['\u2019]", "", rest)
-    rest = re.sub(
-        r"[\s.,;:!?\"\u201c\u201d`()*\u3002\uff0c\uff1a\uff01\u3001\uff08\uff09\[\]-]", " ", rest
-    )
-    return all(word.lower() in _WORDS or not _CHINESE.sub("", word) for word in rest.split())
-
-
-def _sentences(text: str) -> Iterator[tuple[int, int]]:
-    """(start, end) of every sentence or line, the white space between them left out."""
-    start = 0
-    for gap in _BREAK.finditer(text):
-        if text[start : gap.start()].strip():
-            yield start, gap.start()
-        start = gap.end()
-    if text[start:].strip():
-        yield start, len(text)
-
-
-def _leading(text: str) -> int:
-    """Where the question begins behind the instructions."""
-    end, has_core, was_instruction = 0, False, False
-    for start, stop in _sentences(text[:_LONGEST]):
-        if was_instruction:
-            end = start
-        sentence = text[start:stop]
-        if not _is_about_answering(sentence):
-            return end
-        was_instruction = bool(_CORE.search(sentence) or (has_core and _ASIDE.match(sentence)))
-        has_core = has_core or was_instruction
-    return len(text) if was_instruction else end
-
-
-def _trailing(text: str) -> int:
-    """Where the question ends before the instructions."""
-    offset = max(0, len(text) - _LONGEST)
-    end, has_core = len(text), False
-    for start, stop in reversed(list(_sentences(text[offset:]))):
-        sentence = text[offset + start : offset + stop]
-        at = _opening(sentence)
-        if at is None:
-            break
-        if _CORE.search(sentence[at:]) or (has_core and _ASIDE.match(sentence[at:])):
-            end, has_core = offset + start + at, True
-        if at:
-            break
-    return end
-
-
-def _opening(sentence: str) -> int | None:
-    """Where in a sentence the instruction begins, or None where its end is none."""
-    is_all = _is_about_answering(sentence)
-    for found in _OPENING.finditer(sentence):
-        before, rest = sentence[: found.start()], sentence[found.start() :]
-        if is_all or _is_about_answering(rest):
-            # "Then Let's think": what precedes it belongs to the question.
-            return 0 if is_all and not re.search(r"\w", before) else found.start()
-    return 0 if is_all else None
+def asks_for_box(question: str) -> bool:
+    """Whether a question still says to put something into an empty box."""
+    return bool(re.search(_BOX, question))

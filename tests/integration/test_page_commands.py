@@ -23,7 +23,7 @@ from tests.pages import ROOT, commands_of_pages, read_make, words_of
 
 pytestmark = pytest.mark.integration
 NEED_NO_RUN = {"help", "doctor", "preflight", "plan", "clean"}
-ON_THE_DEMO = {"data", "base", "audit", "browse", "compare", "data-report", "contamination-ledger"}
+ON_THE_DEMO = {"data", "base", "audit", "browse", "compare", "data-report"}
 NUM_ROWS = {"sft": 60, "grpo": 20, "validation": 10, "test": 10, "transfer": 10}
 # Commands that end with exit code 2, as their page says, and why.
 REFUSED = {

@@ -37,7 +37,7 @@ ELSEWHERE = {
 RUN_BY = {
     "tests/integration/test_page_commands.py": (
         "help", "doctor", "preflight", "plan", "clean", "data", "base", "audit", "browse",
-        "compare", "data-report", "contamination-ledger",
+        "compare", "data-report",
     ),
     "tests/e2e/test_pipeline.py": ("demo", "sft", "difficulty", "grpo", "eval", "report"),
     "tests/integration/sampling/test_distill_run.py": ("distill",),

@@ -132,8 +132,7 @@ def test_wrapped_copies_give_the_same_questions(shared_data):
         (one, other) for one, other in zip(plain, verl, strict=True) if isinstance(one, Problem)
     ]
     others = [a.question for a, b in pairs if (a.question, a.answers) != (b.question, b.answers)]
-    # Before another instruction, "Please explain your reasoning." is one as well.
-    assert len(others) == 1 and others[0].endswith(" independent? Please explain your reasoning.")
+    assert not others
     path = shared_data / "aime/aime-2024_dapo.parquet"
     bare = {row["extra_info"]["raw_problem"].strip() for _, row in read_rows(path)}
     assert {p.question for p in build_all(path, "aime")} == bare and len(bare) == 30

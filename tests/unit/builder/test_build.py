@@ -374,7 +374,7 @@ def test_every_reason_has_a_remedy_unless_another_source_is_it():
     assert reasons - REMEDIES.keys() == {"image", "proof", "not_math", "invalid_problem"}
 
 
-def test_golds_that_lost_digits_and_solutions_that_cannot_be_checked_are_counted(tmp_path, capsys):
+def test_rows_that_stay_and_are_to_be_looked_at_are_counted(tmp_path, capsys):
     def notices(key, name, **changes):
         run(tmp_path, {key: [GENERIC | {"file": name} | changes]})
         err = capsys.readouterr().err
@@ -385,6 +385,9 @@ def test_golds_that_lost_digits_and_solutions_that_cannot_be_checked_are_counted
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert notices("grpo", "a.parquet") == ["notice: grpo: generic: 2 of 4"]
     assert notices("sft", "a.parquet", solution_key="s") == ["notice: sft: generic: 1 of 4"]
+    asked = [{"q": f"{n} twos? In \\boxed{{}}, {n} $s$.", "a": 2**n} for n in (2, 3, 4)]
+    write_rows(tmp_path / "a.jsonl", [*asked, {"q": "Is $\\boxed{5}$ odd?", "a": 5}])
+    assert notices("grpo", "a.jsonl") == ["notice: grpo: generic: 3 of 4"]
     rows = [{"q": f"{n} twos?", "a": 2**n} for n in (2, 60, 70)]
     write_rows(tmp_path / "a.jsonl", rows)
     (tmp_path / "b.jsonl").write_text((tmp_path / "a.jsonl").read_text().replace("}", ".0}"))
