@@ -1,4 +1,4 @@
-"""Figures of the reports: outcomes, training curves, lengths. matplotlib is imported late.
+"""Figures of the reports: outcomes, parts, training curves. matplotlib is imported late.
 
 Figures are SVGs in which the ink is `currentColor` and the grid a variable of the page, so that
 they follow the reader's light or dark.
@@ -55,7 +55,6 @@ OUTCOME_BARS = {
 # A part has the color of the outcome that goes away when it grows, `correct` that of its gain.
 PART_COLORS = dict(zip(PARTS, ("#9a68c0", "#e9a13b", "#3a9a62"), strict=True))
 LEGEND = {"frameon": False, "fontsize": 9, "labelcolor": INK}
-NUM_BINS = 32  # of a histogram
 FEW = 40  # points that are drawn one by one rather than smoothed
 
 
@@ -264,25 +263,6 @@ def _fit(text: str, length: int) -> str:
         return text
     half = length // 2
     return f"{text[:half]}…{text[-half + 1 :]}"
-
-
-def draw_lengths(lengths: dict[str, list[int]], file: str, unit: str) -> str:
-    """Histograms of `{"question" or "completion": lengths}` of one data file."""
-
-    def draw(axis) -> None:
-        for color, (name, found) in zip(COLORS, lengths.items(), strict=False):
-            found = np.maximum(found, 1)  # an empty text has no logarithm
-            # Edges at halves: every bin has a whole number in it.
-            edges = np.geomspace(found.min(), found.max() + 1, NUM_BINS + 1).round()
-            axis.hist(found, np.unique(edges) - 0.5, color=color, alpha=0.6, label=name)
-        axis.set_xscale("log")
-        axis.set_xticks(np.unique(np.geomspace(*axis.get_xlim(), 6).round()[1:-1]))
-        axis.minorticks_off()
-        axis.xaxis.set_major_formatter("{x:,.0f}")
-        axis.figure.legend(loc="outside lower left", ncols=2, **LEGEND)
-        axis.set(title=file, xlabel=unit, ylabel="rows")
-
-    return to_svg(draw, (4.2, 2.9), file, f"Lengths: {file}")
 
 
 def to_svg(draw: Callable, size: tuple[float, float], name: str, label: str) -> str:
