@@ -38,7 +38,7 @@
 #   make doctor         versions, devices, disk: paste it into an issue
 #   make browse         a page of completions, while a run trains too
 #   make compare        runs side by side: RUNS="runs/a runs/b"
-#   make data-report    one page on the data
+#   make data-report    what the data build kept and left out
 #   make push           upload the final model: REPO=owner/name
 #   make clean          list the files of a run; YES=1 removes them
 #   make test           all tests but the slow ones (ARGS=tests/unit)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from pyarrow import parquet
+
 from benchmarks import table
 from eval.harness.metrics import majority_at_k
-from eval.report.numbers import read_result, read_texts
+from eval.report.numbers import COMPLETIONS
 from eval.report.plots import read_curve
 from pipeline import json_files, manifest
 from pipeline.errors import UserError
@@ -67,14 +69,18 @@ class Record:
     made: dict[str, Any]
 
 
+def read_completions(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the model's `completions.parquet`."""
+    return parquet.read_table(folder / "eval/model" / COMPLETIONS).to_pylist()
+
+
 def read_answers(folder: Path) -> dict[str, Answers]:
     """`{"test", "transfer" and "chain_sum": answers}` of one model, as far as there are any."""
     rows: dict[str, dict[str, dict[Any, list]]] = defaultdict(lambda: defaultdict(dict))
-    for (task, mode), found in read_result(folder / "eval/model").rows.items():
-        for row in found:
-            name = "test" if task == "held_out" else row["source"]
-            name = name if name in ("test", "chain_sum") else "transfer"
-            rows[name][mode].setdefault((row["source"], row["id"]), []).append(row)
+    for row in read_completions(folder):
+        name = "test" if row["task"] == "held_out" else row["source"]
+        name = name if name in ("test", "chain_sum") else "transfer"
+        rows[name][row["mode"]].setdefault((row["source"], row["id"]), []).append(row)
     answers = {}
     for name, modes in rows.items():
         greedy, sampled = (
@@ -90,13 +96,10 @@ def read_answers(folder: Path) -> dict[str, Answers]:
 
 def read_examples(folder: Path) -> list[dict[str, Any]]:
     """Greedy completions of every k-th test problem, in the order of the file."""
-    result = read_result(folder / "eval/model")
-    rows = result.rows["held_out", "greedy"]
+    kind = "held_out", "greedy"
+    rows = [row for row in read_completions(folder) if (row["task"], row["mode"]) == kind]
     rows = rows[:: max(1, len(rows) // NUM_EXAMPLES)][:NUM_EXAMPLES]
-    texts = read_texts(result.folder, {row["place"] for row in rows})
-    return [
-        {key: row[key] for key in ("gold", "score")} | dict(texts[row["place"]]) for row in rows
-    ]
+    return [{key: row[key] for key in ("gold", "score", "question", "completion")} for row in rows]
 
 
 def make(model: Path, folder: Path, settings: str) -> Record:

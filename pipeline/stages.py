@@ -241,9 +241,9 @@ TOOLS = {
     "doctor": Tool("stages.doctor", "versions, devices, disk, recipe: paste it into an issue"),
     "data-report": Tool(
         "eval.report.data_report",
-        "one page about the data",
+        "what the data build kept and left out",
         ("data",),
-        ("data", "tokenizer"),
+        ("data",),
         writes=True,
     ),
     "browse": Tool(

@@ -5,8 +5,8 @@ and `lenient`, the verdict on its lenient reading. Pure functions; no model, no 
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from statistics import NormalDist
 
 from grading.compare import is_same_value
@@ -43,12 +43,6 @@ def outcome(record: dict, is_right: bool) -> str:
 def is_answer_right(record: dict) -> bool:
     """Whether the correct answer is there, in the asked form or in any other."""
     return record["verdict"] == "right" or record["lenient"] == "right"
-
-
-def outcome_rates(rows: Sequence[dict]) -> dict[str, float]:
-    """Share of completions per outcome, in [0, 1], in the order of `OUTCOMES`; they sum to 1."""
-    counts = Counter(row["outcome"] for row in rows)
-    return {name: counts[name] / len(rows) for name in OUTCOMES}
 
 
 # Metrics of one problem.
@@ -148,14 +142,6 @@ def _common_metrics(records: Sequence[dict]) -> dict[str, float]:
 # How sure a mean over problems is. The k samples of one problem are not independent, so they are
 # averaged first. With problems as clusters of equal size that is the clustered standard error
 # (Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640).
-
-
-def problem_means(values: Iterable[tuple[Hashable, float]]) -> dict[Hashable, float]:
-    """`{problem: mean of its values}` from (problem, value) pairs, one for each completion."""
-    found: dict[Hashable, list[float]] = defaultdict(list)
-    for problem, value in values:
-        found[problem].append(value)
-    return {problem: math.fsum(each) / len(each) for problem, each in found.items()}
 
 
 def student_t(df: int) -> float:

@@ -3,8 +3,8 @@
     python -m eval.report --config configs/tiny-cpu/eval.yaml [--run_dir runs/tiny-cpu]
 
 Takes the folders and the title from evaluation's YAML. Everything else comes from evaluation's
-folder, and from `trainer_state.json` and `manifest.json` of the checkpoints' stages. Refuses the
-results of checkpoints that have changed since.
+folder, and from `trainer_state.json` and `manifest.json` of the checkpoints' stages. Refuses
+results that were not scored alike.
 
 Writes to `report_dir`: `report.html`, one page that needs nothing else; `completions.html`, which
 shows completions (`eval.report.browse`); `report.json` with every number; and, last,
@@ -37,7 +37,7 @@ def main() -> None:
     evaluation = manifest.read_made(args.output_dir, "eval", EVALUATION)
     checkpoints = split_checkpoints(evaluation["config"]["checkpoints"])
     results = {name: numbers.read_result(Path(args.output_dir) / name) for name in checkpoints}
-    numbers.check_results(results, checkpoints)
+    numbers.check_alike(results)
     started = manifest.start(args.report_dir)
 
     base = Path(next(iter(checkpoints.values()))).name
@@ -53,7 +53,11 @@ def main() -> None:
     report["evaluation_config"] = evaluation["config"]
     panels = read_curves(checkpoints)
     report["curves"] = {
-        name: {panel.title: panel.lines for panel in found} for name, found in panels.items()
+        name: {
+            panel.title: {line.label: (line.steps, line.values) for line in panel.lines}
+            for panel in found
+        }
+        for name, found in panels.items()
     }
     report["control"] = read_control(Path(args.output_dir).parent / "control/seeds.json")
     folder = Path(args.report_dir)
@@ -73,15 +77,14 @@ def main() -> None:
 
 def find_examples(results: dict[str, numbers.Result]) -> tuple[list[dict], list[dict]]:
     """Correct completions of the last checkpoint that an official parser misses, and flips."""
-    both = dict(list(results.items())[-2:])
-    *_, (name, last) = both.items()
+    *earlier, (name, last) = results.items()
     unread = numbers.find_unread(last.rows)
-    shown = numbers.describe_examples([(row,) for row in unread], {name: last})
-    if len(both) < 2:
+    shown = numbers.describe_examples(unread, {name: last})
+    if not earlier:
         return shown, []
-    rows = (result.rows for result in both.values())
-    flips = numbers.find_flips(*rows, count=numbers.NUM_FLIPS - len(unread))
-    return shown, numbers.describe_examples(flips, both)
+    before, count = earlier[-1][1], numbers.NUM_FLIPS - len(unread)
+    flips = numbers.find_flips(before.rows, last.rows, count)
+    return shown, numbers.describe_examples(flips, dict([earlier[-1], (name, last)]))
 
 
 def read_stages(output_dir: str, evaluated: dict, checkpoints: dict[str, str]) -> dict[str, dict]:

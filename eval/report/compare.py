@@ -3,27 +3,26 @@
     python -m eval.report.compare --runs runs/a runs/b [--out runs/compare]
 
 A run is a folder with an evaluation; its last checkpoint is compared. A folder with `seed-0/`,
-`seed-1/`, … is one run of several seeds, and a problem's score is its mean over them. The others
-are compared with the first run. Writes `compare.html`, which needs nothing else, and `compare.json`
-to `out`.
+`seed-1/`, … is one run of several seeds, and a problem's score is its mean over them. Runs and
+seeds are the checkpoints of one report, in which the others are compared with the first run.
+Writes `compare.html`, which needs nothing else, and `compare.json` to `out`.
 """
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eval.harness.metrics import mean_interval, problem_means
+import pandas as pd
+
+from eval.harness.metrics import mean_interval
 from eval.harness.settings import split_checkpoints
 from eval.report import numbers, page, plots, render
 from eval.report.__main__ import EVALUATION, find_examples, read_curves, read_stages
+from eval.report.decomposition import PROBLEM
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import parse, setting
-
-MAX_KEYS = 60  # that are shown of those in which runs differ
 
 
 @dataclass
@@ -35,8 +34,8 @@ class CompareArguments:
 
 
 @dataclass
-class Run:
-    """One evaluated run, or a seed of one: the last checkpoint's results, curves and settings."""
+class Seed:
+    """A seed of a run, or the run itself: its last checkpoint's results, curves and settings."""
 
     folder: Path
     result: numbers.Result
@@ -44,7 +43,7 @@ class Run:
     settings: dict[str, str]
 
 
-Runs = dict[str, dict[str, Run]]  # each with its seeds, or itself, by name
+Runs = dict[str, dict[str, Seed]]  # each with its seeds, or itself, by name
 
 
 def main() -> None:
@@ -54,37 +53,29 @@ def main() -> None:
         for name, found in find_runs(args.runs).items()
     }
     report = compare(runs)
-    stages = dict.fromkeys(stage for run in every(runs).values() for stage in run.panels)
-    curves = {stage: overlay(runs, stage) for stage in stages}
     Path(args.out).mkdir(parents=True, exist_ok=True)
-    page.finish(report, [*runs], curves, f"{args.out}/compare")
+    page.finish(report, [*runs], overlay(runs), f"{args.out}/compare")
     render.show(report, page.terminal_tables(report), f"{args.out}/compare.html")
 
 
-def every(runs: Runs) -> dict[str, Run]:
-    """All seeds of all runs."""
-    return {name: run for found in runs.values() for name, run in found.items()}
-
-
-def find_runs(entries: Iterable[str]) -> dict[str, list[Path]]:
+def find_runs(entries: list[str]) -> dict[str, list[Path]]:
     """`{name: folders}` of runs, each with its seeds; names are paths without what all share."""
-    found: dict[Path, list[Path]] = defaultdict(list)
+    found: dict[Path, list[Path]] = {}
     for entry in entries:
         seeds = sorted(Path(entry).glob("seed-*"), key=lambda one: (len(one.name), one.name))
-        places = [Path(entry), *seeds]
-        folders = [one.resolve() for one in places if (one / "eval" / manifest.NAME).is_file()]
+        folders = [one for one in (Path(entry), *seeds) if (one / "eval" / manifest.NAME).is_file()]
         if not folders:
             raise UserError(
                 f"runs: {entry} is no run that was evaluated: it has no eval/{manifest.NAME}; "
                 "give the folder of a run after `make eval`"
             )
-        if folders[0] == Path(entry).resolve():
+        if folders[0] == Path(entry):
             folders = folders[:1]
-        for one in folders:
-            run = one.parent if one.name.startswith("seed-") else one
-            if one in found[run]:
+        for one in (folder.resolve() for folder in folders):
+            of_run = found.setdefault(one.parent if one.name.startswith("seed-") else one, [])
+            if one in of_run:
                 raise UserError(f"runs: {entry} occurs twice; remove one")
-            found[run].append(one)
+            of_run.append(one)
     if len(found) == 1:  # seeds of one run are compared with each other
         found = {folder: [folder] for folders in found.values() for folder in folders}
     if len(found) < 2:
@@ -93,7 +84,7 @@ def find_runs(entries: Iterable[str]) -> dict[str, list[Path]]:
     return {os.path.relpath(folder, shared): folders for folder, folders in found.items()}
 
 
-def load(folder: Path) -> Run:
+def load(folder: Path) -> Seed:
     """Read a run, which may have been moved since it was evaluated."""
     evaluation = manifest.read_made(folder / "eval", "eval", EVALUATION)
     checkpoints = split_checkpoints(evaluation["config"]["checkpoints"])
@@ -102,30 +93,27 @@ def load(folder: Path) -> Run:
         moved = folder / os.path.relpath(path, was)
         checkpoints[name] = str(moved) if moved.is_dir() else path
     stages = read_stages(str(folder / "eval"), {}, checkpoints) | {"eval": evaluation}
-    settings = {
-        key: value.replace(str(was), "{run}")
-        for stage, made in stages.items()
-        for key, value in render.flatten(made["config"] | {"commit": made.get("git_commit")}, stage)
-    }
-    result = numbers.read_result(folder / "eval" / list(checkpoints)[-1])
-    return Run(folder, result, read_curves(checkpoints), {"stages": ", ".join(stages)} | settings)
+    settings = {"stages": ", ".join(stages)}
+    for stage, made in stages.items():
+        values = made["config"] | {"commit": made.get("git_commit")}
+        settings |= {k: v.replace(str(was), "{run}") for k, v in render.flatten(values, stage)}
+    result = numbers.read_result(folder / "eval" / [*checkpoints][-1])
+    return Seed(folder, result, read_curves(checkpoints), settings)
 
 
 def compare(runs: Runs) -> dict[str, Any]:
     """The content of `compare.json`: as `report.json`, with runs and seeds for checkpoints."""
-    shown = {name: {name: run} for name, run in every(runs).items()} | runs
-    last = [*runs][-1]
-    shown[last] = shown.pop(last)  # the page speaks of the last one; it may be a seed's name, too
-    results = {name: merge([run.result for run in found.values()]) for name, found in shown.items()}
-    numbers.check_alike(results)
-    folders = {}
-    for name, found in shown.items():
-        folders[name] = ", ".join(str(run.folder) for run in found.values())
+    shown = {name: [seed] for seeds in runs.values() for name, seed in seeds.items()}
+    shown |= {run: [*seeds.values()] for run, seeds in runs.items()}
     first, *others = runs
+    shown[others[-1]] = shown.pop(others[-1])  # the page speaks of the last one
+    results = {name: merge([one.result for one in seeds]) for name, seeds in shown.items()}
+    numbers.check_alike(results)
+    folders = {name: ", ".join(str(one.folder) for one in seeds) for name, seeds in shown.items()}
     report: dict[str, Any] = {"title": f"{' and '.join(runs)} compared", "base_model": ""}
     report |= numbers.summarise(folders, results, [(first, other) for other in others])
-    one_each = {name: next(iter(runs[name].values())).result for name in (first, others[-1])}
-    report["unread"], report["flips"] = find_examples(one_each)
+    examples = {name: next(iter(runs[name].values())).result for name in (first, others[-1])}
+    report["unread"], report["flips"] = find_examples(examples)
     return report | {"references": [], "stages": {}, "control": None, "differ": differ_table(runs)}
 
 
@@ -134,47 +122,41 @@ def merge(results: list[numbers.Result]) -> numbers.Result:
     first, *others = results
     if not others:
         return first
-    rows = {kind: [row for one in results for row in one.rows[kind]] for kind in first.rows}
-    tasks: dict[str, dict[str, Any]] = defaultdict(dict)
-    for (task, mode), found in rows.items():
+    rows = pd.concat([one.rows for one in results])
+    tasks: dict[str, dict[str, Any]] = {}
+    for (task, mode), found in rows.groupby(["task", "mode"], sort=False):
         made = first.scores["tasks"][task][mode]
-        means = problem_means(((row["source"], row["id"]), row["score"]) for row in found)
-        tasks[task][mode] = made | {"metrics": {made["main"]: mean_interval([*means.values()])}}
+        score = mean_interval([*found.groupby(PROBLEM)["score"].mean()])
+        tasks.setdefault(task, {})[mode] = made | {"metrics": {made["main"]: score}}
     hashes = ", ".join(one.scores["fingerprint"]["checkpoint"] for one in results)
     prints = first.scores["fingerprint"] | {"checkpoint": hashes}
-    return numbers.Result(
-        first.folder, {**first.scores, "tasks": tasks, "fingerprint": prints}, rows
-    )
+    return replace(first, scores=first.scores | {"tasks": tasks, "fingerprint": prints}, rows=rows)
 
 
-def overlay(runs: Runs, checkpoint: str) -> list[plots.Panel]:
-    """Panels of a checkpoint with a line for each run and seed, in the color of its run."""
-    groups = {name: group for group, found in runs.items() for name in found}
-    panels: dict[str, plots.Panel] = {}
-    for name, run in every(runs).items():
-        for one in run.panels.get(checkpoint, ()):
-            panel = panels.setdefault(one.title, plots.Panel(one.title, one.unit, {}))
-            for label, line in one.lines.items():
-                key = name if len(one.lines) == 1 else f"{name}, {label}"
-                panel.lines[key] = line
-                panel.groups |= groups | {key: groups[name]}
-    return list(panels.values())
+def overlay(runs: Runs) -> dict[str, list[plots.Panel]]:
+    """Panels by checkpoint, with a line for each run and seed in the color of its run."""
+    found: dict[str, dict[str, plots.Panel]] = {}
+    for run, seeds in runs.items():
+        for seed in seeds.values():
+            for checkpoint, panels in seed.panels.items():
+                for one in panels:
+                    panel = plots.Panel(one.title, one.unit)
+                    panel = found.setdefault(checkpoint, {}).setdefault(one.title, panel)
+                    panel.lines += [replace(line, group=run) for line in one.lines]
+    return {checkpoint: [*panels.values()] for checkpoint, panels in found.items()}
 
 
 def differ_table(runs: Runs) -> render.Table:
-    """The settings, known of all runs, in which any two differ: a column for each run."""
-    settings = [run.settings for run in every(runs).values()]
-    rows = []
-    for key in settings[0]:
-        if len({one.get(key) for one in settings} - {None}) > 1:
-            row = [key]
-            for found in runs.values():
-                values = [run.settings.get(key, "-") for run in found.values()]
-                row.append(" / ".join(dict.fromkeys(values)))
-            rows.append(row)
-    num_more = len(rows) - MAX_KEYS
-    if num_more > 0:
-        rows[MAX_KEYS:] = [[f"{num_more} more", *("" for _ in runs)]]
+    """The settings of the first run's seed in which any two differ: a column for each run."""
+    settings = {
+        (run, name): seed.settings for run, seeds in runs.items() for name, seed in seeds.items()
+    }
+    table = pd.DataFrame(settings).reindex(next(iter(settings.values())))
+    differ = table[table.nunique(axis=1) > 1].fillna("-")
+    rows = [
+        [key, *(" / ".join(dict.fromkeys(row[run])) for run in runs)]
+        for key, row in differ.iterrows()
+    ]
     return ["setting", *runs], rows
 
 

@@ -7,12 +7,14 @@ Each rate gets its Shapley value of the change between two checkpoints. Pure fun
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from eval.harness.metrics import mean_interval, problem_means
+import pandas as pd
+
+from eval.harness.metrics import mean_interval
 
 PARTS = ("finished", "readable", "correct")
+PROBLEM = ["source", "id"]  # the columns that name a problem
 # The outcomes that count for each share; see `eval.harness.metrics.OUTCOMES`. A completion that was
 # cut off after its answer and is correct has the outcome "right", and so counts as finished.
 COUNTED = {
@@ -23,7 +25,7 @@ COUNTED = {
 # Fewer say too little about a rate. In simulated evaluations the intervals of parts hold the truth
 # in 41 to 91 % of the cases with 1 to 6 readable completions, and in 90 to 98 % from 20 on.
 MIN_READABLE = 20
-Pair = tuple[float, float]  # of the first checkpoint and of the second
+Pair = tuple[Any, Any]  # of the first checkpoint and of the second: a number, or one a problem
 
 
 class Rates(NamedTuple):
@@ -39,22 +41,15 @@ class Rates(NamedTuple):
     correct: float | None
 
 
-def problem_shares(rows: Sequence[dict]) -> dict:
-    """`{problem: (finished, readable, correct)}`, each a share of all its completions."""
-    found = [
-        problem_means(
-            ((row["source"], row["id"]), float(row["outcome"] in COUNTED[part])) for row in rows
-        )
-        for part in PARTS
-    ]
-    return {problem: tuple(means[problem] for means in found) for problem in found[0]}
+def problem_shares(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each problem: the shares of all its completions that are `PARTS`."""
+    counted = pd.DataFrame({part: rows["outcome"].isin(COUNTED[part]) for part in PARTS})
+    return counted.groupby([rows[key] for key in PROBLEM], sort=False).mean()
 
 
-def task_rates(shares: Sequence[tuple[float, ...]]) -> Rates:
+def task_rates(shares: pd.DataFrame) -> Rates:
     """The rates of a task from the shares of its problems, which all weigh the same."""
-    finished, readable, correct = (
-        math.fsum(one) / len(shares) for one in zip(*shares, strict=True)
-    )
+    finished, readable, correct = (math.fsum(shares[part]) / len(shares) for part in PARTS)
     return Rates(
         finished,
         readable / finished if finished else None,
@@ -98,7 +93,7 @@ def split_rates(before: Rates, after: Rates) -> dict[str, float]:
     return dict(zip(PARTS, parts, strict=True))
 
 
-def split_change(before_rows: Sequence[dict], after_rows: Sequence[dict]) -> dict[str, dict]:
+def split_change(before_rows: pd.DataFrame, after_rows: pd.DataFrame) -> dict[str, dict]:
     """The change of the score between two checkpoints on the same problems, and its three parts.
 
     The change is the mean of paired differences over problems, the k samples of a problem averaged
@@ -112,37 +107,35 @@ def split_change(before_rows: Sequence[dict], after_rows: Sequence[dict]) -> dic
         `{"score" | "finished" | "readable" | "correct": mean_interval}`. Where either checkpoint
         has fewer than `MIN_READABLE` readable completions, the parts have no interval.
     """
-    shares = problem_shares(before_rows), problem_shares(after_rows)
-    sides = [[side[problem] for problem in shares[0]] for side in shares]
-    rates = [task_rates(side) for side in sides]
-    differences = [after[2] - before[2] for before, after in zip(*sides, strict=True)]
-    found = {"score": mean_interval(differences, bounds=(-1.0, 1.0))}
-    slopes = [_slopes(before, after, rates) for before, after in zip(*sides, strict=True)]
+    before, after = problem_shares(before_rows), problem_shares(after_rows)
+    after = after.loc[before.index]
+    rates = task_rates(before), task_rates(after)
+    found = {"score": mean_interval([*after["correct"] - before["correct"]], bounds=(-1.0, 1.0))}
     readable = [
-        sum(row["outcome"] in COUNTED["readable"] for row in rows)
-        for rows in (before_rows, after_rows)
+        rows["outcome"].isin(COUNTED["readable"]).sum() for rows in (before_rows, after_rows)
     ]
-    for at, (name, part) in enumerate(split_rates(*rates).items()):
-        found[name] = mean_interval([part + slope[at] for slope in slopes], bounds=(-1.0, 1.0))
-        found[name]["value"] = part
+    slopes = _slopes(before, after, rates)
+    for (name, part), slope in zip(split_rates(*rates).items(), slopes, strict=True):
+        found[name] = mean_interval([*part + slope], bounds=(-1.0, 1.0)) | {"value": part}
         if min(readable) < MIN_READABLE:
             found[name] |= dict.fromkeys(("stderr", "low", "high"))
     return found
 
 
 def _slopes(
-    before: tuple[float, ...], after: tuple[float, ...], rates: list[Rates]
-) -> tuple[float, float, float]:
-    """How much one problem's shares move each part, to first order; 0 in the mean over problems."""
+    before: pd.DataFrame, after: pd.DataFrame, rates: tuple[Rates, Rates]
+) -> tuple[pd.Series, pd.Series, pd.Series]:
+    """How much each problem's shares move each part, to first order; their mean is 0."""
     moves = []
-    for (finished, readable, correct), (f, r, c) in zip((before, after), rates, strict=True):
+    for shares, (f, r, c) in zip((before, after), rates, strict=True):
+        finished, readable, correct = (shares[part] for part in PARTS)
         move_r = None if r is None else (readable - r * finished) / f
         move_c = None if r is None or c is None else (correct - c * readable) / (f * r)
         moves.append(Rates(finished - f, move_r, move_c))
     dx, dy, dz = fill_missing(*moves, 0.0)
     x, y, z = fill_missing(*rates, 1.0)
 
-    def slope(own: Pair, d_own: Pair, one: Pair, d_one: Pair, other: Pair, d_other: Pair) -> float:
+    def slope(own: Pair, d_own: Pair, one: Pair, d_one: Pair, other: Pair, d_other: Pair) -> Any:
         """By the product rule: a part is linear in each of its pairs."""
         return (
             shapley_part(d_own, one, other)

@@ -1,10 +1,10 @@
 """The report's tables, sentences, warnings and published figures; see report.html.jinja.
 
-Sentences are made of the numbers of `numbers.summarise`, so that they cannot differ from the
-tables. Scores are in per cent, changes in points; an interval is a 95 % one.
+Sentences and tables are made of the numbers of `numbers.summarise` by the same functions, so that
+they cannot differ. Scores are in per cent, changes in points; an interval is a 95 % one.
 """
 
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,30 +15,47 @@ from eval.report.decomposition import MIN_READABLE, PARTS
 from eval.report.numbers import headline_mode, is_official
 from eval.report.render import Table, flatten, render
 from pipeline import manifest, strict_yaml
+from pipeline.figures import percent, points
 
 REFERENCES = Path(__file__).with_name("references.yaml")
 COUNTS = ("rows_in", "rows_out", "dropped", "wall_time_s")  # of a stage, besides its own
-# Above these a score says more about the evaluation than about the model.
-MAX_CUT_OFF = MAX_UNCLOSED = MAX_UNREAD = 0.1  # shares
 MIN_PROBLEMS = 100
 MAX_NAMED = 6  # of the places that a warning is about
-HARNESS_LIMIT = 256  # `eval.harness.cached_lm.HARNESS_MAX_NEW_TOKENS`, which is slow to import
-# Heads of columns: an outcome as a reader would call it, and the part that it lowers.
+# Above these shares a score says more about the evaluation than about the model.
+MAX_SHARE = 0.1
+CUT_PROMPTS = (
+    "Official prompts exceeded the model's context and lost their beginning, so the score is not "
+    "the benchmark's"
+)
+UNREAD = (
+    "An official parser misses correct answers, so its score says less about the model than about "
+    "the parser"
+)
+CUT_OFF = (
+    "Completions were cut off at `max_new_tokens`, official ones at their task's own limit; a "
+    "higher one may find more correct answers"
+)
+NO_THOUGHT = (
+    "Completions ended without exactly one closed thought (no `</think>`, or several), so no "
+    "answer was read"
+)
+# Columns of a table: head, and key of its value.
 OUTCOMES = {
-    "right": "correct",
-    "wrong": "incorrect",
-    "unread": "correct answer elsewhere",
-    "unclosed": "thought not closed",
+    "correct": "right",
+    "incorrect": "wrong",
+    "correct answer elsewhere": "unread",
+    "thought not closed": "unclosed",
     "no answer": "no answer",
     "cut off": "cut off",
 }
-SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, how it is written
-    "correct by a lenient reader": ("answer_right", "{:.1%}"),
-    "correct by our grader": ("ours_right", "{:.1%}"),
-    "in the form asked for": ("well_formed", "{:.1%}"),
-    "mean length in tokens": ("num_tokens", "{:.0f}"),
-    "correct answer before the cut": ("cut_off_right", "{:.1%}"),
+SHAPE = {
+    "correct by a lenient reader": "answer_right",
+    "correct by our grader": "ours_right",
+    "in the form asked for": "well_formed",
+    "mean length in tokens": "num_tokens",
+    "correct answer before the cut": "cut_off_right",
 }
+COSTS = {"completions": "num_completions", "tokens": "num_tokens", "seconds": "wall_time_s"}
 
 
 def finish(
@@ -76,8 +93,8 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
             task: [split_table(report, task), rate_table(report, task), outcome_table(report, task)]
             for task in report["changes"]
         },
-        "levels": level_tables(report),
-        "sources": source_tables(report),
+        "levels": tables_by(report, "level"),
+        "sources": tables_by(report, "source"),
         "references": reference_table(report),
         "stages": {
             name: flatten(found["counts"] | {key: found[key] for key in COUNTS if found.get(key)})
@@ -85,42 +102,40 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
         },
         "checkpoints": checkpoint_table(report),
     }
-    values = {"outcomes": OUTCOMES, "min_readable": MIN_READABLE}
+    outcomes = {outcome: head for head, outcome in OUTCOMES.items()}
+    values = {"outcomes": outcomes, "min_readable": MIN_READABLE}
     return render("report", report=report, figures=figures, tables=tables, **values)
 
 
-def percent(score: dict | None) -> str:
+# What a reader sees of one number.
+
+
+def score_text(score: dict | None) -> str:
     """`{"value": 0.123, "stderr": 0.01}` as "12.3 ± 1.0", all correct as "100.0 (≥ 90.5)".
 
     That is the one-sided 95 % bound. None is "-".
     """
     if score is None:
         return "-"
-    text = f"{100 * score['value']:.1f}"
+    text = percent(score["value"])
     if score["value"] in (0, 1):
-        bound = 100 * abs(score["value"] - unseen_share(score["n"]))
-        sign = "≥" if score["value"] else "≤"
-        return f"{text} ({sign} {bound:.1f})"
-    if score["stderr"] is None:
-        return text
-    return f"{text} ± {100 * score['stderr']:.1f}"
+        bound = abs(score["value"] - unseen_share(score["n"]))
+        return f"{text} ({'≥' if score['value'] else '≤'} {percent(bound)})"
+    return text if score["stderr"] is None else f"{text} ± {percent(score['stderr'])}"
 
 
-def points(value: float, sign: str = "+") -> str:
-    """A difference of shares in points: 0.123 as "+12.3", 0 as "0.0"."""
-    text = f"{100 * value:{sign}.1f}"
-    return "0.0" if text.strip("+-") == "0.0" else text
+def share_text(share: float | None) -> str:
+    """A share in per cent; None, without evidence, is "-"."""
+    return "-" if share is None else percent(share)
 
 
-def change(score: dict) -> str:
+def change_text(score: dict) -> str:
     """A difference in points and its interval, if it has one: "+12.3 [10.0, 14.6]"."""
     text = points(score["value"])
-    if score["low"] is None:
-        return text
-    return f"{text} {interval(score)}"
+    return text if score["low"] is None else f"{text} {interval_text(score)}"
 
 
-def interval(score: dict) -> str:
+def interval_text(score: dict) -> str:
     """The interval of a change: "[10.0, 14.6]"."""
     return f"[{points(score['low'], '-')}, {points(score['high'], '-')}]"
 
@@ -147,6 +162,21 @@ def row_name(report: dict, task: str, mode: str) -> str:
     return metric_name(mode, first[task][mode]["main"])
 
 
+def main_score(report: dict, name: str, task: str, mode: str) -> dict:
+    """The main metric of a checkpoint, of `mean_interval`."""
+    found = report["scores"][name][task][mode]
+    return found["metrics"][found["main"]]
+
+
+def problems(report: dict) -> list[tuple[str, int]]:
+    """(task, its number of problems) of every task."""
+    first = next(iter(report["scores"].values()))
+    return [(task, next(iter(modes.values()))["num_problems"]) for task, modes in first.items()]
+
+
+# The first screen.
+
+
 def result(report: dict[str, Any]) -> str:
     """One sentence: the last checkpoint's score of the first task, and its last change."""
     return describe_score(report, next(iter(report["changes"])))
@@ -158,8 +188,10 @@ def summary(report: dict[str, Any]) -> str:
     for task in report["changes"]:
         sentences = [describe_score(report, task)]
         changes = last_changes(report, task)
-        sentences += [f"Parts: {list_parts(one)}." for one in changes[:1]]
-        sentences += [f"Since {one['from']}: {change(one['score'])}." for one in changes[1:]]
+        for one in changes[:1]:
+            parts = ", ".join(f"{part} {points(one[part]['value'])}" for part in PARTS)
+            sentences.append(f"Parts: {parts}.")
+        sentences += [f"Since {one['from']}: {change_text(one['score'])}." for one in changes[1:]]
         lines.append(" ".join(sentences))
     return "\n".join(lines)
 
@@ -178,11 +210,11 @@ def describe_score(report: dict[str, Any], task: str) -> str:
 
     "grpo scores 75.0 % on held_out (avg@4), 26.1 points more than sft (95 % interval 22 to 30)."
     """
-    names, modes = list(report["scores"]), report["changes"][task]
-    mode = headline_mode(modes)
-    one = report["scores"][names[-1]][task][mode]
-    value = 100 * one["metrics"][one["main"]]["value"]
-    text = f"{names[-1]} scores {value:.1f} % on {task} ({metric_name(mode, one['main'])})"
+    *_, name = report["scores"]
+    mode = headline_mode(report["changes"][task])
+    value = percent(main_score(report, name, task, mode)["value"])
+    metric = metric_name(mode, report["scores"][name][task][mode]["main"])
+    text = f"{name} scores {value} % on {task} ({metric})"
     found = last_changes(report, task)
     return f"{text}, {describe_change(found[0])}." if found else f"{text}."
 
@@ -202,46 +234,38 @@ def describe_change(found: dict) -> str:
     return text
 
 
-def list_parts(found: dict) -> str:
-    """The parts of a change: "finished +10.0, readable +2.3, correct 0.0"."""
-    return ", ".join(f"{part} {points(found[part]['value'])}" for part in PARTS)
-
-
 def headline(report: dict[str, Any]) -> list[dict[str, str]]:
     """The numbers of the first screen, three at most: `{"value", "name", "note"}` of each.
 
     First the last checkpoint's score of the first task, and its last change. Then the next task's
     score or, with one task, the change from the first checkpoint.
     """
-    names, tasks = list(report["scores"]), problems(report)
+    *_, name = report["scores"]
 
     def score(task: str, count: int) -> dict[str, str]:
         mode = headline_mode(report["changes"][task])
-        one = report["scores"][names[-1]][task][mode]
-        found = one["metrics"][one["main"]]
-        note = f"{metric_name(mode, one['main'])}, {count:,} problems"
+        found = main_score(report, name, task, mode)
+        note = (
+            f"{metric_name(mode, report['scores'][name][task][mode]['main'])}, {count:,} problems"
+        )
         if found["low"] is not None:
-            note = f"95 % {interval(found)}; {note}"
-        value = f"{100 * found['value']:.1f} %"
-        return {"value": value, "name": f"{names[-1]} on {task}", "note": note}
+            note = f"95 % {interval_text(found)}; {note}"
+        return {"value": f"{percent(found['value'])} %", "name": f"{name} on {task}", "note": note}
 
-    def step(task: str, one: dict) -> dict[str, str]:
+    def step(one: dict) -> dict[str, str]:
         found, note = one["score"], ""
         if found["low"] is not None:
-            note = f"95 % {interval(found)}"
-            if may_be_chance(found):
-                note += ", may be chance"
+            note = f"95 % {interval_text(found)}{', may be chance' * may_be_chance(found)}"
         value = f"{points(found['value'])} points"
-        name = f"from {one['from']} to {one['to']} on {task}"
-        return {"value": value, "name": name, "note": note}
+        return {
+            "value": value,
+            "name": f"from {one['from']} to {one['to']} on {task}",
+            "note": note,
+        }
 
-    (task, count), *others = tasks
-    changes = [step(task, one) for one in last_changes(report, task)]
-    found = [score(task, count), *changes[:1]]
-    for other, number in others:
-        found.append(score(other, number))
-    found += changes[1:]
-    return found[:3]
+    (task, count), *others = problems(report)
+    changes = [step(one) for one in last_changes(report, task)]
+    return [score(task, count), *changes[:1], *(score(*one) for one in others), *changes[1:]][:3]
 
 
 def steps(report: dict[str, Any]) -> dict[str, dict]:
@@ -255,12 +279,14 @@ def bars(report: dict[str, Any], names: list[str]) -> dict[str, dict[str, tuple]
     found = {}
     for task, count in problems(report):
         mode = headline_mode(report["outcomes"][task])
-        scores = {name: report["scores"][name][task][mode] for name in names}
         found[f"{task}: {row_name(report, task, mode)}, {count:,} problems"] = {
-            name: (report["outcomes"][task][mode][name], one["metrics"][one["main"]])
-            for name, one in scores.items()
+            name: (report["outcomes"][task][mode][name], main_score(report, name, task, mode))
+            for name in names
         }
     return found
+
+
+# Notes and warnings.
 
 
 def is_untrained(report: dict[str, Any], name: str) -> bool:
@@ -288,148 +314,63 @@ def warnings(report: dict[str, Any]) -> list[str]:
 
     A model with random weights gives none: see `notes`.
     """
-    limit = report["settings"].get("max_new_tokens")
-    unread, cut_off = _unread_shares(report["outcomes"]), report["cut_off"]
-    found = _copies(report) + _unrelated(report)
+    found = []
     if num_first := report["settings"].get("limit"):
         found.append(
             f"`limit`: only the first {num_first:,} problems of each task were scored; published "
             "figures are of all of them."
         )
-    if places := _cut_prompts(report):
-        found.append(
-            "Official prompts exceeded the model's context and lost their beginning, so the score "
-            f"is not the benchmark's: {places}."
-        )
-    if places := _places_above(MAX_UNREAD, unread, report, official=True):
-        found.append(
-            "An official parser misses correct answers, so its score says less about the model "
-            f"than about the parser: {places}."
-        )
-    if places := _places_above(MAX_CUT_OFF, cut_off, report, official=False):
-        found.append(
-            f"Completions were cut off at {limit} tokens; a higher `max_new_tokens` may find more "
-            f"correct answers: {places}."
-        )
-    if places := _places_above(MAX_CUT_OFF, cut_off, report, official=True):
-        found.append(
-            f"Completions were cut off at the harness's own limit ({HARNESS_LIMIT} tokens unless "
-            f"the task sets one); `max_new_tokens` does not change it: {places}."
-        )
-    # Of ours only: official prompts ask for no thought.
-    if places := _places_above(MAX_UNCLOSED, report["no_thought"], report, official=False):
-        found.append(
-            "Completions ended without exactly one closed thought (no `</think>`, or several), so "
-            f"no answer was read: {places}."
-        )
-    few = {task: count for task, count in problems(report) if count < MIN_PROBLEMS}
+    places: dict[str, list[str]] = {CUT_PROMPTS: [], UNREAD: [], CUT_OFF: [], NO_THOUGHT: []}
+    for name in reversed(report["scores"]):  # the last checkpoint is the result
+        for task, mode, score in [] if is_untrained(report, name) else scores_of(report, name):
+            place = f"{name} {task} {mode}"
+            if cut := score.get("num_cut_prompts"):
+                places[CUT_PROMPTS].append(f"{place} {cut:,} of {score['num_problems']:,}")
+            for sentence, share in doubtful_shares(report, name, task, mode).items():
+                if share > MAX_SHARE:
+                    places[sentence].append(f"{place} {percent(share, 0)} %")
+    for sentence, named in places.items():
+        if len(named) > MAX_NAMED:
+            named[MAX_NAMED:] = [f"{len(named) - MAX_NAMED} more"]
+        if named:
+            found.append(f"{sentence}: {', '.join(named)}.")
+    few = [f"{task} has {count}" for task, count in problems(report) if count < MIN_PROBLEMS]
     if few:
-        counts = ", ".join(f"{task} has {count}" for task, count in few.items())
-        found.append(f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {counts}.")
-    for task, count in few.items():
-        found += _chance_warnings(report, task, count)
+        found.append(f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {', '.join(few)}.")
     return found
 
 
-def _places_above(most: float, shares: dict, report: dict, official: bool) -> str:
-    """Where a share is above `most`: "grpo held_out greedy 12 %, …"; empty where it is nowhere.
-
-    The last checkpoint comes first, as it is the result.
-    """
-    return _name_few(
-        [
-            f"{name} {task} {mode} {100 * by_name[name]:.0f} %"
-            for name in reversed(report["scores"])
-            if not is_untrained(report, name)
-            for task, modes in shares.items()
-            for mode, by_name in modes.items()
-            if by_name[name] > most and is_official(mode) == official
-        ]
-    )
+def scores_of(report: dict[str, Any], name: str) -> list[tuple[str, str, dict]]:
+    """(task, mode, its entry of `scores.json`) of a checkpoint."""
+    tasks = report["scores"][name]
+    return [(task, mode, one) for task, modes in tasks.items() for mode, one in modes.items()]
 
 
-def _cut_prompts(report: dict) -> str:
-    """Where prompts were cut: "grpo gsm8k official:gsm8k 12 of 1,319, …"; empty if nowhere."""
-    return _name_few(
-        [
-            f"{name} {task} {mode} {num:,} of {one['num_problems']:,}"
-            for name in reversed(report["scores"])
-            if not is_untrained(report, name)
-            for task, modes in report["scores"][name].items()
-            for mode, one in modes.items()
-            if (num := one.get("num_cut_prompts", 0))
-        ]
-    )
-
-
-def _name_few(places: list[str]) -> str:
-    """The first places, and how many more there are."""
-    num_more = len(places) - MAX_NAMED
-    if num_more > 0:
-        places = [*places[:MAX_NAMED], f"{num_more} more"]
-    return ", ".join(places)
-
-
-def _chance_warnings(report: dict, task: str, count: int) -> list[str]:
-    """Changes of a task with few problems that may be chance."""
-    found, changes = [], report["changes"][task]
-    for one in changes[headline_mode(changes)]:
-        score, seen = one["score"], one["score"]["value"]
-        if seen and may_be_chance(score):
-            chance = seen - score["low"] if seen > 0 else score["high"] - seen
-            found.append(
-                f"The {count} problems of {task} cannot tell {one['from']} and {one['to']} apart: "
-                f"the change is {points(seen)} points, and up to about "
-                f"{points(min(chance, 1), '-')} may be chance."
-            )
+def doubtful_shares(report: dict[str, Any], name: str, task: str, mode: str) -> dict[str, float]:
+    """By warning the share of completions that it is about, in [0, 1]."""
+    found = {CUT_OFF: report["cut_off"][task][mode][name]}
+    if is_official(mode):
+        outcomes = report["outcomes"][task][mode][name]
+        found[UNREAD] = outcomes["unread"] / ((outcomes["right"] + outcomes["unread"]) or 1)
+    else:  # official prompts ask for no thought
+        found[NO_THOUGHT] = report["no_thought"][task][mode][name]
     return found
 
 
-def _unread_shares(outcomes: dict) -> dict:
-    """Of the completions with the correct answer, the share that the parser did not read."""
-
-    def share(one: dict[str, float]) -> float:
-        there = one["right"] + one["unread"]
-        return one["unread"] / there if there else 0.0
-
-    return {
-        task: {
-            mode: {name: share(one) for name, one in found.items()} for mode, found in modes.items()
-        }
-        for task, modes in outcomes.items()
-    }
+# Tables.
 
 
-def _copies(report: dict) -> list[str]:
-    """Consecutive checkpoints that are the same, or score as if they were."""
-    found = []
-    for before, after in pairwise(report["checkpoints"]):
-        one, two = (report["fingerprints"][name]["checkpoint"] for name in (before, after))
-        if one == two:
-            found.append(f"{before} and {after} are the same checkpoint: their files are equal.")
-        elif report["scores"][before] == report["scores"][after]:
-            found.append(
-                f"{before} and {after} have identical scores in every task; was {after} trained, "
-                "and is its path its own?"
-            )
-    return found
-
-
-def _unrelated(report: dict) -> list[str]:
-    """Checkpoints that were not trained from the one before them."""
-    found = []
-    for (before, path), (after, _) in pairwise(report["checkpoints"].items()):
-        config = report.get("stages", {}).get(after, {}).get("config", {})
-        start = config.get("model_name_or_path", path)
-        if Path(start).absolute() != Path(path).absolute():
-            found.append(f"{after} was trained from {start}, not from {before}, which is {path}.")
-    return found
-
-
-def problems(report: dict) -> list[tuple[str, int]]:
-    """(task, its number of problems) of every task."""
-    first = next(iter(report["scores"].values()))
-    return [(task, next(iter(modes.values()))["num_problems"]) for task, modes in first.items()]
+def table(
+    corner: str,
+    rows: Mapping[str, Any],
+    columns: Mapping[str, Any],
+    cell: Callable[[Any, Any], str],
+) -> Table:
+    """A table of `{label: value}` rows and `{head: key}` columns: `cell(value, key)` in each."""
+    body = [
+        [label, *(cell(value, key) for key in columns.values())] for label, value in rows.items()
+    ]
+    return [corner, *columns], body
 
 
 def score_table(report: dict, task: str, only_main: bool = False) -> Table:
@@ -437,54 +378,84 @@ def score_table(report: dict, task: str, only_main: bool = False) -> Table:
 
     Columns are each mode's main metric and, but for `only_main`, pass@k, maj@k, the official ones.
     """
-    tasks = {name: tasks[task] for name, tasks in report["scores"].items()}
-    columns = []
-    for mode, found in next(iter(tasks.values())).items():
+    rows = {name: tasks[task] for name, tasks in report["scores"].items()}
+    columns = {}
+    for mode, found in next(iter(rows.values())).items():
         others = [] if only_main else [m for m in found["metrics"] if "@" in m or "," in m]
-        columns += [(mode, metric) for metric in dict.fromkeys([found["main"], *others])]
-    header = ["checkpoint", *(metric_name(mode, metric) for mode, metric in columns)]
-    return header, [
-        [name, *(percent(modes[mode]["metrics"].get(metric)) for mode, metric in columns)]
-        for name, modes in tasks.items()
-    ]
+        columns |= {
+            metric_name(mode, metric): (mode, metric) for metric in (found["main"], *others)
+        }
+
+    def cell(modes: dict, key: tuple[str, str]) -> str:
+        mode, metric = key
+        return score_text(modes[mode]["metrics"].get(metric))
+
+    return table("checkpoint", rows, columns, cell)
 
 
 def split_table(report: dict, task: str) -> Table:
     """One row per mode and change: the score's change and its parts, in points with intervals."""
-    rows = []
-    for mode, found in report["changes"][task].items():
-        for one in found:
-            name = f"{one['from']} → {one['to']}, {row_name(report, task, mode)}"
-            rows.append([name, *(change(one[part]) for part in ("score", *PARTS))])
-    return ["change in points", "score", *PARTS], rows
+    rows = {
+        f"{one['from']} → {one['to']}, {row_name(report, task, mode)}": one
+        for mode, found in report["changes"][task].items()
+        for one in found
+    }
+    columns = {part: part for part in ("score", *PARTS)}
+    return table("change in points", rows, columns, lambda one, part: change_text(one[part]))
+
+
+def by_mode(report: dict, part: str, task: str) -> dict[str, dict]:
+    """`{"grpo, avg@4": measure}`: a row for each mode and checkpoint, with its `score`."""
+    return {
+        f"{name}, {row_name(report, task, mode)}": one
+        | {"score": main_score(report, name, task, mode)["value"]}
+        for mode, found in report[part][task].items()
+        for name, one in found.items()
+    }
 
 
 def rate_table(report: dict, task: str) -> Table:
     """One row per mode and checkpoint: the score and its three factors, in per cent."""
-    rows = []
-    for mode, rates in report["rates"][task].items():
-        for name, found in rates.items():
-            one = report["scores"][name][task][mode]
-            value = one["metrics"][one["main"]]["value"]
-            shown = ["-" if rate is None else f"{100 * rate:.1f}" for rate in found.values()]
-            row = f"{name}, {row_name(report, task, mode)}"
-            rows.append([row, f"{100 * value:.1f}", *shown])
-    return ["score and its factors, %", "score", *PARTS], rows
+    columns = {part: part for part in ("score", *PARTS)}
+    rows = by_mode(report, "rates", task)
+    title = "score and its factors, %"
+    return table(title, rows, columns, lambda rates, part: share_text(rates[part]))
 
 
 def outcome_table(report: dict, task: str) -> Table:
     """One row per mode and checkpoint: shares in per cent, mean length; no empty columns."""
-    rows = []
-    for mode, rates in report["outcomes"][task].items():
-        for name, found in rates.items():
-            row = {"completions, %": f"{name}, {row_name(report, task, mode)}"}
-            row |= {OUTCOMES[outcome]: f"{100 * rate:.1f}" for outcome, rate in found.items()}
-            for column, (key, form) in SHAPE.items():
-                value = report["shapes"][task][mode][name][key]
-                row[column] = "-" if value is None else form.format(value).rstrip("%")
-            rows.append(row)
-    header = [column for column in rows[0] if any(row[column] != "-" for row in rows)]
-    return header, [[row[column] for column in header] for row in rows]
+    shapes = by_mode(report, "shapes", task)
+    rows = {row: one | shapes[row] for row, one in by_mode(report, "outcomes", task).items()}
+    columns = {
+        head: key
+        for head, key in (OUTCOMES | SHAPE).items()
+        if any(one[key] is not None for one in rows.values())
+    }
+
+    def cell(measured: dict, key: str) -> str:
+        if key == "num_tokens" and measured[key] is not None:
+            return f"{measured[key]:.0f}"
+        return share_text(measured[key])
+
+    return table("completions, %", rows, columns, cell)
+
+
+def tables_by(report: dict, kind: str) -> dict[str, Table]:
+    """`{title: table}` of scores by "level" or "source", of each task and mode that has any."""
+    found = {}
+    for task, modes in report[f"{kind}s"].items():
+        for mode, groups in modes.items():
+            first = next(iter(groups.values()))
+            rows = {
+                value: {"problems": f"{one['n']:,}"}
+                | {name: score_text(scores[value]) for name, scores in groups.items()}
+                for value, one in first.items()
+            }
+            columns = {column: column for column in ("problems", *groups)}
+            if rows:
+                title = f"{task}, {row_name(report, task, mode)}"
+                found[title] = table(kind, rows, columns, lambda row, column: row[column])
+    return found
 
 
 def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
@@ -495,29 +466,19 @@ def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
     }
 
 
-def level_tables(report: dict) -> dict[str, Table]:
-    """`{title: table}` of each task and mode whose problems carry levels, a row per level."""
-    return tables_by("level", report, report["levels"])
+def checkpoint_table(report: dict) -> Table:
+    """Each checkpoint's path and hash, and the cost of its evaluation."""
+    rows = {}
+    for name, path in report["checkpoints"].items():
+        costs = report["costs"][name]
+        rows[name] = {
+            head: "-" if costs[key] is None else f"{costs[key]:,.0f}" for head, key in COSTS.items()
+        } | {"path": path, "hash": report["fingerprints"][name]["checkpoint"]}
+    columns = {column: column for column in (*COSTS, "path", "hash")}
+    return table("checkpoint", rows, columns, lambda row, column: row[column])
 
 
-def source_tables(report: dict) -> dict[str, Table]:
-    """`{title: table}` of each task and mode with problems of several sources, a row per source."""
-    return tables_by("source", report, report["sources"])
-
-
-def tables_by(name: str, report: dict, scores: dict) -> dict[str, Table]:
-    """`{title: table}` of the scores by task, mode and checkpoint, where there are any."""
-    found = {}
-    for task, modes in scores.items():
-        for mode, groups in modes.items():
-            rows = [
-                [value, one["n"], *(percent(by_value[value]) for by_value in groups.values())]
-                for value, one in next(iter(groups.values())).items()
-            ]
-            if rows:
-                title = f"{task}, {row_name(report, task, mode)}"
-                found[title] = [name, "problems", *groups], rows
-    return found
+# Published figures.
 
 
 def load_references(tasks: list[str]) -> list[dict[str, Any]]:
@@ -534,26 +495,23 @@ def load_references(tasks: list[str]) -> list[dict[str, Any]]:
 
 def reference_table(report: dict) -> Table:
     """Our scores and the published ones: task by task, then averages over tasks."""
-    references, scores = report["references"], report["scores"]
-    rows = []
-    groups = dict.fromkeys(tuple(found["tasks"]) for found in references)
+    names, rows = [*report["scores"]], []
+    first = report["scores"][names[0]]
+    groups = dict.fromkeys(tuple(found["tasks"]) for found in report["references"])
     for group in sorted(groups, key=len):
-        modes = next(iter(scores.values()))
-        for mode, found in modes[group[0]].items():
-            if any(mode not in modes[task] for task in group):
-                continue
-            means = []
-            for tasks in scores.values():
-                metrics = [tasks[task][mode]["metrics"][found["main"]] for task in group]
-                means.append(f"{100 * fmean(one['value'] for one in metrics):.1f}")
-            name = row_name(report, group[0], mode)
-            shown = f"{' → '.join(means)} ({' → '.join(scores)})"
-            rows.append([", ".join(group), report["base_model"], f"ours, {name}", shown])
-        for found in references:
+        for mode in first[group[0]]:
+            if all(mode in first[task] for task in group):
+                means = [
+                    percent(fmean(main_score(report, name, task, mode)["value"] for task in group))
+                    for name in names
+                ]
+                ours = f"ours, {row_name(report, group[0], mode)}"
+                shown = f"{' → '.join(means)} ({' → '.join(names)})"
+                rows.append([", ".join(group), report["base_model"], ours, shown])
+        for found in report["references"]:
             if tuple(found["tasks"]) == group:
-                whose = f"theirs, {found['measured_as']}: {found['source']}"
-                shown = show_published(found)
-                rows.append([found["title"], found["base_model"], whose, shown])
+                theirs = f"theirs, {found['measured_as']}: {found['source']}"
+                rows.append([found["title"], found["base_model"], theirs, show_published(found)])
     return ["task", "base model", "whose", "scores (%)"], rows
 
 
@@ -563,13 +521,3 @@ def show_published(reference: dict[str, Any]) -> str:
     if models := reference.get("models"):
         return ", ".join(map(" ".join, zip(scores, models, strict=True)))
     return f"{' → '.join(scores)} ({reference['stages']})"
-
-
-def checkpoint_table(report: dict) -> Table:
-    """Each checkpoint's path and hash, and the cost of its evaluation."""
-    rows = []
-    for name, path in report["checkpoints"].items():
-        digest = report["fingerprints"][name]["checkpoint"]
-        costs = ("-" if cost is None else f"{cost:,.0f}" for cost in report["costs"][name].values())
-        rows.append([name, *costs, path, digest])
-    return ["checkpoint", "completions", "tokens", "seconds", "path", "hash"], rows

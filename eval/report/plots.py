@@ -1,23 +1,25 @@
-"""Figures of the reports: outcomes, training curves, lengths. matplotlib is imported late.
+"""Figures of the report: outcomes, parts, training curves. matplotlib is imported late.
 
 Figures are SVGs in which the ink is `currentColor` and the grid a variable of the page, so that
 they follow the reader's light or dark.
 """
 
+import fnmatch
 import html
 import io
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from eval.report.decomposition import PARTS
 from pipeline.console import clean
+from pipeline.figures import percent, points
 from pipeline.json_files import is_number
 
 # Keys that a trainer may have logged: key, or pattern of keys with a line for each, panel title, y
@@ -55,8 +57,18 @@ OUTCOME_BARS = {
 # A part has the color of the outcome that goes away when it grows, `correct` that of its gain.
 PART_COLORS = dict(zip(PARTS, ("#9a68c0", "#e9a13b", "#3a9a62"), strict=True))
 LEGEND = {"frameon": False, "fontsize": 9, "labelcolor": INK}
-NUM_BINS = 32  # of a histogram
 FEW = 40  # points that are drawn one by one rather than smoothed
+
+
+@dataclass
+class Line:
+    """One curve of a panel; lines of a `group` share its color and its place in the legend."""
+
+    label: str
+    steps: list[int]
+    values: list[float]
+    errors: list[float] | None = None
+    group: str = ""
 
 
 @dataclass
@@ -65,9 +77,7 @@ class Panel:
 
     title: str
     unit: str
-    lines: dict[str, tuple[list[int], list[float]]]  # steps and values by label
-    errors: dict[str, list[float]] = field(default_factory=dict)  # of the lines that have some
-    groups: dict[str, str] = field(default_factory=dict)  # of the lines that share name and color
+    lines: list[Line] = field(default_factory=list)
 
 
 def read_curve(log_history: list[dict], key: str) -> tuple[list[int], list[float]]:
@@ -85,23 +95,18 @@ def read_curve(log_history: list[dict], key: str) -> tuple[list[int], list[float
 def read_panels(log_history: list[dict]) -> list[Panel]:
     """The panels for which the trainer, of SFT or of GRPO, logged a finite value."""
     logged = dict.fromkeys(key for log in log_history for key in log)
-    found = []
-    known = GRPO_PANELS if "rollout/rewards" in logged else SFT_PANELS
-    for wanted, title, unit in known:
-        panels: dict[str, Panel] = {}
-        for key in logged:
-            line = read_curve(log_history, key)
-            has_values = any(map(math.isfinite, line[1]))
-            if fnmatchcase(key, wanted) and has_values and not key.endswith("_stderr"):
-                label = re.sub("^(eval_|rewards/)|/mean$", "", key)
-                name = title.format(label)
-                panel = panels.setdefault(name, Panel(name, unit, {}))
-                panel.lines[label] = line
-                errors = read_curve(log_history, f"{key}_stderr")[1]
-                if len(errors) == len(line[0]):
-                    panel.errors[label] = errors
-        found += panels.values()
-    return found
+    panels: dict[str, Panel] = {}
+    for wanted, title, unit in GRPO_PANELS if "rollout/rewards" in logged else SFT_PANELS:
+        for key in fnmatch.filter(logged, wanted):
+            steps, values = read_curve(log_history, key)
+            if key.endswith("_stderr") or not any(map(math.isfinite, values)):
+                continue
+            label = re.sub("^(eval_|rewards/)|/mean$", "", key)
+            errors = read_curve(log_history, f"{key}_stderr")[1]
+            line = Line(label, steps, values, errors if len(errors) == len(steps) else None)
+            name = title.format(label)
+            panels.setdefault(name, Panel(name, unit)).lines.append(line)
+    return [*panels.values()]
 
 
 def moving_average(values: list[float], reach: int) -> list[float]:
@@ -118,59 +123,53 @@ def moving_average(values: list[float], reach: int) -> list[float]:
     return means
 
 
-def _draw_panel(axis, panel: Panel) -> None:
-    groups = list(dict.fromkeys(panel.groups.values() or panel.lines))
+def _draw_panel(axis: Any, panel: Panel) -> None:
+    groups = dict.fromkeys(line.group or line.label for line in panel.lines)
+    colors = dict(zip(groups, cycle(COLORS), strict=False))
     named = set()
-    for label, (steps, values) in panel.lines.items():
-        group = panel.groups.get(label, label)
-        color = COLORS[groups.index(group) % len(COLORS)]
+    for line in panel.lines:
+        group = line.group or line.label
+        color = colors[group]
         name = "_" if group in named else _fit(group, 24)  # one begun so is not in the legend
         named.add(group)
-        if len(values) < FEW:
+        if len(line.values) < FEW:
             axis.errorbar(
-                steps,
-                values,
-                yerr=panel.errors.get(label),
-                color=color,
-                linewidth=2,
-                marker="o",
-                markersize=3,
-                elinewidth=1,
-                capsize=2,
-                label=name,
-            )
+                line.steps, line.values, line.errors, color=color, linewidth=2, marker="o",
+                markersize=3, elinewidth=1, capsize=2, label=name,
+            )  # fmt: skip
         else:
-            reach = len(values) // 24
-            axis.plot(steps, values, color=color, linewidth=0.8, alpha=0.35)
-            axis.plot(steps, moving_average(values, reach), color=color, linewidth=2, label=name)
+            smooth = moving_average(line.values, len(line.values) // 24)
+            axis.plot(line.steps, line.values, color=color, linewidth=0.8, alpha=0.35)
+            axis.plot(line.steps, smooth, color=color, linewidth=2, label=name)
     axis.set(title=panel.title, xlabel="optimizer step", ylabel=panel.unit)
     axis.margins(y=0.1)
     if len(panel.lines) > 1:
         axis.figure.legend(loc="outside lower left", ncols=2, **LEGEND)
-    drawn = [value for _, values in panel.lines.values() for value in values]
+    drawn = [value for line in panel.lines for value in line.values]
     if np.nanmin(drawn) >= 0:
         most = np.nanmax(drawn)
-        top = max(1.1 * most, axis.get_ylim()[1]) if most else 1
-        axis.set_ylim(0, top)
+        axis.set_ylim(0, max(1.1 * most, axis.get_ylim()[1]) if most else 1)
 
 
 def draw_curves(panels: list[Panel], name: str) -> list[str]:
     """Training curves of the checkpoint `name`, a figure for each panel."""
-    figures = []
-    for number, panel in enumerate(panels):
-        draw = partial(_draw_panel, panel=panel)
-        label = f"Training: {name}: {panel.title}"
-        figures.append(to_svg(draw, (4.2, 3.1), f"{name}_curves-{number}", label))
-    return figures
+    return [
+        to_svg(
+            partial(_draw_panel, panel=panel), (4.2, 3.1), f"{name}_curves-{number}",
+            f"Training: {name}: {panel.title}",
+        )
+        for number, panel in enumerate(panels)
+    ]  # fmt: skip
 
 
 def draw_control(curves: dict[str, list]) -> list[str]:
     """The curves of `make control`: `{arm: [[step, mean, half of its interval], ...]}`."""
-    panel = Panel("Control", "correct answers, validation (%)", {})
-    for arm, points in curves.items():
-        if points:
-            panel.lines[arm] = [p[0] for p in points], [100 * p[1] for p in points]
-            panel.errors[arm] = [100 * (p[2] or 0) for p in points]
+    panel = Panel("Control", "correct answers, validation (%)")
+    for arm, found in curves.items():
+        if found:
+            steps, means, halves = zip(*found, strict=True)
+            errors = [100 * (half or 0) for half in halves]
+            panel.lines.append(Line(arm, [*steps], [100 * mean for mean in means], errors))
     return draw_curves([panel] if panel.lines else [], "control")
 
 
@@ -196,7 +195,7 @@ def draw_outcomes(tasks: dict[str, dict[str, tuple[dict[str, float], dict]]]) ->
             left += width
         for at, _, _, score in rows:
             value, low, high = (100 * (score[key] or 0) for key in ("value", "low", "high"))
-            axis.text(102, at, f"{value:.1f}", va="center", weight="bold")
+            axis.text(102, at, percent(score["value"]), va="center", weight="bold")
             if low < high:  # one problem has no interval
                 whiskers = [[max(value - low, 0)], [max(high - value, 0)]]
                 axis.errorbar(value, at, xerr=whiskers, color=DARK, elinewidth=1.2, capsize=2)
@@ -245,9 +244,8 @@ def draw_parts(changes: dict[str, dict]) -> str:
             if low is not None:
                 axis.plot([100 * low, 100 * high], [at, at], color=INK, linewidth=1.2)
             axis.plot(100 * value, at, "|", color=INK, markersize=9, markeredgewidth=2)
-            shown = f"{100 * value:+.1f}"
             across = axis.get_yaxis_transform()
-            axis.text(1.02, at, shown, transform=across, va="center", weight="bold")
+            axis.text(1.02, at, points(value), transform=across, va="center", weight="bold")
         axis.axvline(0, color=INK, linewidth=0.8)
         axis.margins(x=0.04)
         axis.set_yticks(places, [_fit(name, 24) for name in changes])
@@ -264,25 +262,6 @@ def _fit(text: str, length: int) -> str:
         return text
     half = length // 2
     return f"{text[:half]}…{text[-half + 1 :]}"
-
-
-def draw_lengths(lengths: dict[str, list[int]], file: str, unit: str) -> str:
-    """Histograms of `{"question" or "completion": lengths}` of one data file."""
-
-    def draw(axis) -> None:
-        for color, (name, found) in zip(COLORS, lengths.items(), strict=False):
-            found = np.maximum(found, 1)  # an empty text has no logarithm
-            # Edges at halves: every bin has a whole number in it.
-            edges = np.geomspace(found.min(), found.max() + 1, NUM_BINS + 1).round()
-            axis.hist(found, np.unique(edges) - 0.5, color=color, alpha=0.6, label=name)
-        axis.set_xscale("log")
-        axis.set_xticks(np.unique(np.geomspace(*axis.get_xlim(), 6).round()[1:-1]))
-        axis.minorticks_off()
-        axis.xaxis.set_major_formatter("{x:,.0f}")
-        axis.figure.legend(loc="outside lower left", ncols=2, **LEGEND)
-        axis.set(title=file, xlabel=unit, ylabel="rows")
-
-    return to_svg(draw, (4.2, 2.9), file, f"Lengths: {file}")
 
 
 def to_svg(draw: Callable, size: tuple[float, float], name: str, label: str) -> str:

@@ -13,6 +13,7 @@ import jinja2
 import yaml
 
 from pipeline import json_files, manifest, strict_yaml
+from pipeline.figures import percent
 from pipeline.models.hub import is_hub_id
 from pipeline.stages import TRAINED
 
@@ -89,6 +90,7 @@ def write(folder: str | Path, scores: dict[str, dict] | None = None) -> None:
     text = Path(__file__).with_name("card.md.jinja").read_text(encoding="utf-8")
     silent = jinja2.ChainableUndefined  # about what a manifest lacks
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=silent)
+    environment.filters["percent"] = percent
     page = environment.from_string(text).render(values, find_licence=find_licence)
     with manifest.open_whole(Path(folder, NAME)) as file:
         file.write(page + "\n")

@@ -17,8 +17,6 @@ from tests.unit.report.runs import (
 )
 from tests.unit.report.test_browse import run_browse
 from tests.unit.report.test_compare import run_compare
-from tests.unit.report.test_data_report import GRPO, SFT, make_drop, make_source, write_build
-from tests.unit.report.test_data_report import run_report as run_data_report
 
 pytestmark = [
     pytest.mark.integration,
@@ -79,9 +77,6 @@ def pages(tmp_path_factory):
     for seed, right in ((0, 1), (1, 2)):
         write_run(folder / f"{NAMES[2]}/seed-{seed}", both_modes(right), seed, range(1, 60))
         write_run(folder / f"b/seed-{seed}", both_modes(right + 1), seed, range(1, 60))
-    sources = [make_source("generic", 4, {"too_long_for_a_column_of_its_own": 3}), make_source()]
-    drops = [make_drop(GRPO, "too_long_for_a_column_of_its_own", n) for n in range(3)]
-    data = write_build(folder / "built/data", {SFT: [make_source()], GRPO: sources}, drops=drops)
     with pytest.MonkeyPatch.context() as monkeypatch:
         (folder / NAMES[2] / "trainer_state.json").write_text(
             (folder / "b/seed-0/grpo/trainer_state.json").read_text()
@@ -92,13 +87,12 @@ def pages(tmp_path_factory):
         made = run_report(folder, monkeypatch, NAMES)
         run_compare(monkeypatch, folder, "b", NAMES[2])
         run_browse(monkeypatch, folder)
-        data_page = run_data_report(monkeypatch, data) / "data-report.html"
     return {"report": made / "report.html", "compare": folder / "out/compare.html",
-            "completions": folder / "completions.html", "data": data_page}  # fmt: skip
+            "completions": folder / "completions.html"}  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("kind", ["report", "compare", "completions", "data"])
+@pytest.mark.parametrize("kind", ["report", "compare", "completions"])
 def test_nothing_overflows_or_overlaps_and_nothing_is_logged(tab, pages, kind, width):
     tab.open(pages[kind], width)
     assert tab.run(LAYOUT) == [] and tab.logged == []

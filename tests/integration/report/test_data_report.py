@@ -1,6 +1,5 @@
 """The data report on a folder that the builder has just written."""
 
-import json
 import sys
 
 import pytest
@@ -13,9 +12,9 @@ from tests.files import write_rows
 pytestmark = pytest.mark.integration
 
 
-def test_what_the_builder_leaves_is_shown(tmp_path, monkeypatch):
+def test_what_the_builder_leaves_is_printed(tmp_path, monkeypatch, capsys):
     """Rows that cannot be read, repeat each other or a test, or miss the mix."""
-    questions = [f"What is {n} plus {3 * n} plus 11 plus 12?" for n in range(40)]
+    questions = [f"What is {n} plus {3 * n} plus 11\x1b plus 12?" for n in range(40)]
     rows = [{"q": q, "a": str(n), "d": n % 5} for n, q in enumerate(questions)]
     rows += [rows[3], {"q": "x"}]
     files = {"train": rows, "test": [{"question": questions[7], "answer": "#### 7"}]}
@@ -35,15 +34,16 @@ def test_what_the_builder_leaves_is_shown(tmp_path, monkeypatch):
     argv = ["build", "--config", f"{tmp_path}/data.yaml", "--run_dir", f"{tmp_path}/run"]
     monkeypatch.setattr(sys, "argv", argv)
     build.main()
+    capsys.readouterr()
     monkeypatch.setattr(sys, "argv", ["data_report", "--data", f"{tmp_path}/run/data"])
-    data_report.main()
-    report = json.loads((tmp_path / "run/data-report/data-report.json").read_text())
-    file = report["files"]["grpo_train.jsonl"]
-    assert set(file["dropped"]) == {"bad_row", "in_eval_set", "duplicate_question", "not_in_mix"}
-    samples = {reason: len(rows) for reason, rows in file["samples"].items()}
-    assert samples == {reason: min(5, n) for reason, n in file["dropped"].items()}
-    assert file["num_rows"] == file["rows_out"] and set(file["bands"]) == {"easy", "hard"}
-    assert report["matches"] == [["test", "grpo_train.jsonl", "exact", 1]]
-    assert report["pairs"][0]["benchmark_question"] == questions[7]
-    words = " ".join(report["warnings"])
-    assert "cannot be read" in words and "`decontaminate`): gsm8k, " in words
+    for room, num_shown in ((60, 3 + 1 + 1 + 1), (12, 1 + 1 + 1 + 1), (6, 0)):
+        monkeypatch.setattr(data_report, "MAX_LINES", room)
+        data_report.main()
+        text = capsys.readouterr().out
+        lines = text.splitlines()
+        shown = [line for line in lines if line.startswith("    ")]
+        assert len(lines) <= room and len(shown) == num_shown
+        assert max(map(len, lines)) <= 120 and "\x1b" not in text
+        assert "grpo_train.jsonl: 16 of 42 rows (16 of generic)" in lines
+        assert "grpo_train.jsonl: not_in_mix 23" in lines and lines[3].startswith("not compared")
+    assert lines[-1] == "3 more reasons"

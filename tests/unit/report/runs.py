@@ -155,8 +155,8 @@ def hostile_page(folder):
     """The page of a finished report, every field of which is hostile; names and figures too."""
     made = json.loads((folder / "report.json").read_text())
     found = poisoned(made, {*made["checkpoints"], *made["changes"], *made["stages"]})
-    lines = {"a": ([1, 2], [1, 2]), "b": ([1, 2], [2, 3])}
-    panel = plots.Panel(HOSTILE, HOSTILE, poisoned(lines, lines))
+    lines = [plots.Line(HOSTILE, [1, 2], [1, 2]), plots.Line(f"{HOSTILE}2", [1, 2], [2, 3])]
+    panel = plots.Panel(HOSTILE, HOSTILE, lines)
     curves = {HOSTILE: plots.draw_curves([panel], HOSTILE)}
     figures = {
         "outcomes": plots.draw_outcomes(page.bars(found, [*found["scores"]])),

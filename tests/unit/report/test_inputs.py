@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from data_prep.sampling.hashes import hash_checkpoint
 from pipeline.errors import UserError
-from tests.unit.report.runs import both_modes, run_report, seal, write_result
+from tests.unit.report.runs import both_modes, run_report, write_result
 
 
 @pytest.fixture
@@ -45,16 +44,6 @@ def test_what_was_evaluated_is_reported_not_what_the_recipe_says(run):
     assert report["settings"]["temperature"] == 1.0
 
 
-def test_a_checkpoint_that_another_one_was_trained_from(run, tmp_path):
-    (tmp_path / "grpo").mkdir()
-    for start, number in ((tmp_path / "sft", 0), ("owner/other", 1)):
-        made = {"stage": "grpo", "config": {"model_name_or_path": str(start)}, "counts": {}}
-        (tmp_path / "grpo/manifest.json").write_text(json.dumps(made))
-        report = json.loads((run() / "report.json").read_text())
-        found = [line for line in report["warnings"] if "owner/other, not from sft" in line]
-        assert len(found) == number
-
-
 def test_converted_weights_are_a_note(run, tmp_path):
     (tmp_path / "sft").mkdir()
     blocks = {"file": "a.gguf", "source": "here", "sha256": "0", "quantization": "Q4_1 (4-bit)"}
@@ -67,20 +56,6 @@ def test_converted_weights_are_a_note(run, tmp_path):
     page = (folder / "report.html").read_text()
     assert "/cache/a was converted from a.gguf, here: its weights were rounded to Q4_1" in page
     assert "sft was converted from b.gguf, here." in page
-
-
-def test_a_checkpoint_that_has_changed(run, tmp_path):
-    (tmp_path / "grpo").mkdir()
-    (tmp_path / "grpo" / "config.json").write_text("{}")
-    path = tmp_path / "eval" / "grpo" / "scores.json"
-    scores = json.loads(path.read_text())
-    scores["fingerprint"]["checkpoint"] = hash_checkpoint(str(tmp_path / "grpo"), "checkpoints")
-    path.write_text(json.dumps(scores))
-    seal(tmp_path / "eval")
-    run()
-    (tmp_path / "grpo" / "model.safetensors").write_bytes(b"trained further")
-    with pytest.raises(UserError, match="grpo has changed since it was"):
-        run()
 
 
 def test_a_checkpoint_that_was_scored_by_other_code(run, tmp_path, monkeypatch):

@@ -1,12 +1,11 @@
-"""The report's numbers and sentences by hand: changes, levels, warnings, figures."""
+"""The report's numbers and sentences by hand: changes, levels, warnings, curves, examples."""
 
 import math
 import re
-from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from eval.harness import score
 from eval.report import numbers, page, plots
 from eval.report.decomposition import PARTS
 from tests.unit.report.runs import both_modes, make_rows, solved, write_result
@@ -21,34 +20,25 @@ def summarise(tmp_path, rows):
     return numbers.summarise({name: f"path/{name}" for name in rows}, results)
 
 
-def test_each_level_has_its_own_row_also_between_whole_ones(tmp_path):
+def test_scores_by_level_and_by_source(tmp_path):
+    """A level between whole ones has its own row, none has none; a single source no table."""
     levels = {5: 1, 5.5: 0, 6.0: 1, 6.5: 0, None: 1}
     rows = [
         row | {"id": f"of {level}"}
         for level, right in levels.items()
-        for row in make_rows(solved(right, num_problems=1), level=level)
+        for row in make_rows(solved(right, num_problems=1, k=2), level=level)
     ]
-    report = summarise(tmp_path, {"sft": rows})
-    ((header, shown),) = page.level_tables(report).values()
-    assert header == ["level", "problems", "sft"]
-    assert [(str(level), score[:5]) for level, _, score in shown] == [
+    rows += [row | {"source": "orz"} for row in make_rows(solved(3, num_problems=4, k=2))]
+    gsm8k = make_rows(solved(1), "gsm8k", "greedy")
+    report = summarise(tmp_path, {"sft": rows + gsm8k})
+    ((title, (header, body)),) = page.tables_by(report, "level").items()
+    assert title == "held_out, avg@2" and header == ["level", "problems", "sft"]
+    assert [(level, score[:5]) for level, _, score in body] == [
         ("5", "100.0"), ("5.5", "0.0 ("), ("6", "100.0"), ("6.5", "0.0 (")
     ]  # fmt: skip
-
-
-def test_scores_by_source_where_problems_came_from_several(tmp_path):
-    rows = make_rows(solved(1, num_problems=2, k=2))
-    others = [row | {"source": "orz"} for row in make_rows(solved(3, num_problems=4, k=2))]
-    gsm8k = make_rows(solved(1), "gsm8k", "greedy")
-    report = summarise(tmp_path, {"sft": rows + others + gsm8k})
-    found = report["sources"]["held_out"]["sampled"]["sft"]
-    assert {name: (one["value"], one["n"]) for name, one in found.items()} == {
-        "orz": (0.75, 4), "s": (0.5, 2),
-    }  # fmt: skip
-    assert report["sources"]["gsm8k"]["greedy"]["sft"] == {}  # all from one
-    ((title, (header, body)),) = page.source_tables(report).items()
-    assert title == "held_out, avg@2" and header == ["source", "problems", "sft"]
-    assert [row[:2] for row in body] == [["orz", 4], ["s", 2]] and body[0][2].startswith("75.0")
+    ((_, (header, body)),) = page.tables_by(report, "source").items()
+    assert header[0] == "source" and body[0][:2] == ["orz", "4"] and body[0][2].startswith("75.0")
+    assert body[1][:2] == ["s", "5"] and report["sources"]["gsm8k"]["greedy"]["sft"] == {}
 
 
 def test_modes_have_an_order_and_a_headline():
@@ -62,29 +52,28 @@ def test_a_change_is_the_sum_of_its_parts(tmp_path):
     before = {"a": ["right", "wrong"], "b": ["unread", "cut off"], "c": ["no answer", "unclosed"]}
     after = {"a": ["right", "right"], "b": ["right", "right"], "c": ["wrong", "right"]}
     report = summarise(tmp_path, {"sft": make_rows(before), "grpo": make_rows(after)})
-    (change,) = report["changes"]["held_out"]["sampled"]
+    found = {part: report[part]["held_out"]["sampled"] for part in ("changes", *numbers.MEASURES)}
+    (change,) = found["changes"]
     # Of six completions: finished 5 -> 6, readable 2 -> 6, correct 1 -> 5.
-    rates = report["rates"]["held_out"]["sampled"]
-    assert [*rates["sft"].values()] == pytest.approx([5 / 6, 2 / 5, 1 / 2])
-    assert rates["grpo"] == {"finished": 1, "readable": 1, "correct": pytest.approx(5 / 6)}
-    assert change["score"]["value"] == pytest.approx(4 / 6)
+    assert [*found["rates"]["sft"].values()] == pytest.approx([5 / 6, 2 / 5, 1 / 2])
+    assert found["rates"]["grpo"] == {"finished": 1, "readable": 1, "correct": pytest.approx(5 / 6)}
     parts = [change[part]["value"] for part in PARTS]
-    assert sum(parts) == pytest.approx(4 / 6) and min(parts) > 0
-    assert report["outcomes"]["held_out"]["sampled"]["sft"]["unread"] == pytest.approx(1 / 6)
-    assert report["cut_off"]["held_out"]["sampled"]["sft"] == pytest.approx(1 / 6)
-    assert report["no_thought"]["held_out"]["sampled"]["sft"] == pytest.approx(1 / 6)  # unclosed
-    assert report["verdicts"]["held_out"]["sampled"]["grpo"] == {"right": 5 / 6, "wrong": 1 / 6}
+    assert change["score"]["value"] == pytest.approx(sum(parts)) == pytest.approx(4 / 6)
+    assert min(parts) > 0
+    shares = [found["outcomes"]["sft"]["unread"], found["cut_off"]["sft"]]
+    assert [*shares, found["no_thought"]["sft"]] == pytest.approx([1 / 6] * 3)  # one unclosed
+    assert found["verdicts"]["grpo"] == {"right": 5 / 6, "wrong": 1 / 6}
 
 
 def test_the_shape_is_that_of_the_completions():
-    rows = make_rows({"a": ["right", "cut off"], "b": ["unread", "cut off"]})
-    rows[1]["lenient"], rows[3]["num_tokens"] = "right", 40
+    rows = pd.DataFrame(make_rows({"a": ["right", "cut off"], "b": ["unread", "cut off"]}))
+    rows.loc[1, "lenient"], rows.loc[3, "num_tokens"] = "right", 40
     assert numbers.shape(rows) == {
         "answer_right": 3 / 4, "ours_right": 1 / 4, "well_formed": 2 / 4, "num_tokens": 25,
         "cut_off_right": 1 / 2,
     }  # fmt: skip
     assert numbers.shape(rows[:1])["cut_off_right"] is None
-    assert {*numbers.shape([row | {"verdict": None} for row in rows]).values()} == {None}
+    assert {*numbers.shape(rows.assign(verdict=None)).values()} == {None}
 
 
 def test_the_outcome_table_has_both_graders_on_the_same_official_completions(tmp_path):
@@ -94,7 +83,7 @@ def test_the_outcome_table_has_both_graders_on_the_same_official_completions(tmp
     last = dict(zip(header, rows[2], strict=True))
     expected = {"correct": "50.0", "correct by our grader": "75.0", "mean length in tokens": "20"}
     assert expected.items() <= last.items()
-    assert not [name for name in header if "cut" in name and name != "cut off"]  # nothing was
+    assert "correct answer before the cut" not in header  # nothing was cut off
 
 
 def many(num_right, other="wrong", task="held_out"):
@@ -107,66 +96,45 @@ def official(outcomes):
 
 
 OFFICIAL_RIGHT = official(["right"] * 60 + ["wrong"] * 40)
+CUT = {"num_cut_prompts": 12}
 WARNINGS = [
-    (many(50), many(70), None),
-    (many(50), many(50), "sft and grpo have identical scores"),
-    (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo held_out greedy 11 %"),
-    (many(50), many(89, "unclosed"), "exactly one closed thought.*grpo held_out greedy 11 %"),
-    (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], "held_out has 49"),
+    (many(50), many(70), {}, None),
+    (many(50), many(70), {"limit": 100}, "`limit`: only the first 100 problems"),
+    (OFFICIAL_RIGHT, OFFICIAL_RIGHT, CUT, "Official prompts .* official:gsm8k 12 of 100.$"),
+    (many(50), many(89, "cut off"), {}, "cut off at `max_new_tok.*grpo held_out greedy 11 %"),
+    (many(50), many(89, "unclosed"), {}, "exactly one closed thought.*grpo held_out greedy 11 %"),
+    (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], {}, "held_out has 49"),
     (
-        official(["right"] * 50 + ["unread"] * 50), OFFICIAL_RIGHT,
+        official(["right"] * 50 + ["unread"] * 50), OFFICIAL_RIGHT, {},
         "official parser.*: sft gsm8k official:gsm8k 50 %",
     ),
     (
-        official(["cut off"] * 11 + ["right"] * 89), OFFICIAL_RIGHT,
-        r"the harness's own limit \(256 tokens.*sft gsm8k official:gsm8k 11 %",
+        official(["cut off"] * 11 + ["right"] * 89), OFFICIAL_RIGHT, {},
+        "official ones at their task's own.*sft gsm8k official:gsm8k 11 %",
     ),
     # A few-shot prompt asks for no thought.
-    (official(["unclosed"] * 50 + ["wrong"] * 50), OFFICIAL_RIGHT, None),
+    (official(["unclosed"] * 50 + ["wrong"] * 50), OFFICIAL_RIGHT, {}, None),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sft", "grpo", "expected"), WARNINGS)
-def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, expected):
+@pytest.mark.parametrize(("sft", "grpo", "more", "expected"), WARNINGS)
+def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, more, expected):
     report = summarise(tmp_path, {"sft": sft, "grpo": grpo})
+    if more == CUT:
+        report["scores"]["grpo"]["gsm8k"]["official:gsm8k"] |= more
+    report["settings"] = report["settings"] | more
     found = page.warnings(report)
     assert len(found) == (expected is not None), found
     assert not expected or re.search(expected, found[0])
-    report["fingerprints"]["grpo"] = report["fingerprints"]["sft"]
-    assert "are the same checkpoint" in page.warnings(report)[0]
 
 
-def test_the_first_problems_alone_are_no_benchmark(tmp_path):
-    report = summarise(tmp_path, {"sft": many(50), "grpo": many(70)})
-    report["settings"] = report["settings"] | {"limit": 100}
-    (found,) = page.warnings(report)
-    assert found.startswith("`limit`: only the first 100 problems")
-
-
-def test_prompts_that_were_cut_are_told(tmp_path):
-    report = summarise(tmp_path, {"sft": OFFICIAL_RIGHT, "grpo": official(["right"] * 100)})
+def test_a_base_with_random_weights_is_a_note_and_no_warning(tmp_path):
+    report = summarise(tmp_path, {"base": many(0, "cut off"), "sft": many(50)})
+    assert "base held_out" in page.warnings(report)[0] and page.notes(report) == []
+    report["stages"] = {"base": {"stage": "base"}}
     assert page.warnings(report) == []
-    report["scores"]["grpo"]["gsm8k"]["official:gsm8k"]["num_cut_prompts"] = 12
-    (found,) = page.warnings(report)
-    assert found.endswith("grpo gsm8k official:gsm8k 12 of 100.")
-
-
-def test_the_harness_limit_is_as_said():
-    text = (Path(score.__file__).parent / "cached_lm.py").read_text()
-    assert f"\nHARNESS_MAX_NEW_TOKENS = {page.HARNESS_LIMIT} " in text
-
-
-@pytest.mark.parametrize(
-    ("right", "is_told"), [((10, 12), False), ((10, 10), True), ((0, 28), True)]
-)
-def test_few_problems_cannot_tell_a_small_change(tmp_path, right, is_told):
-    few = {"num_problems": 30, "task": "aime24"}
-    rows = {name: both_modes(n, **few) for name, n in zip(("a", "b"), right, strict=True)}
-    found = re.findall(
-        r"30 problems of aime24 cannot tell a and b apart: .* \+6\.7 .* up to about (\S+) may",
-        " ".join(page.warnings(summarise(tmp_path, rows))),
-    )
-    assert is_told is not bool(found) and all(6.7 < float(one) < 15 for one in found)
+    (note,) = page.notes(report)
+    assert note.startswith("base has random weights")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +148,7 @@ def test_few_problems_cannot_tell_a_small_change(tmp_path, right, is_told):
     ],
 )
 def test_all_right_and_all_wrong_have_a_bound(value, n, text):
-    assert page.percent({"value": value, "stderr": 0.01, "n": n}) == text
+    assert page.score_text({"value": value, "stderr": 0.01, "n": n}) == text
 
 
 def test_the_summary_is_made_of_the_numbers(tmp_path):
@@ -211,14 +179,26 @@ def test_a_change_in_words(value, low, high, text):
     assert page.describe_change({"from": "sft", "score": score}) == text
 
 
-def test_a_base_with_random_weights_is_a_note_and_no_warning(tmp_path):
-    rows = {"base": many(0, "cut off"), "sft": many(50)}
+def test_every_place_rounds_a_figure_alike(tmp_path):
+    """5 of 400 are gained: the mean of the differences is 0.0125, the part 0.0125 and a bit."""
+    rows = {name: make_rows(solved(n, 400)) for name, n in (("sft", 0), ("grpo", 5))}
     report = summarise(tmp_path, rows)
-    assert "base held_out" in page.warnings(report)[0] and page.notes(report) == []
-    report["stages"] = {"base": {"stage": "base"}}
-    assert page.warnings(report) == []
-    (note,) = page.notes(report)
-    assert note.startswith("base has random weights")
+    (change,) = report["changes"]["held_out"]["sampled"]
+    assert 0 < change["correct"]["value"] - change["score"]["value"] < 1e-15
+    figures = plots.draw_parts(page.steps(report)) + plots.draw_outcomes(
+        page.bars(report, ["grpo"])
+    )
+    assert ">+1.2<" in figures and ">1.2<" in figures and "1.3<" not in figures
+    ((_, score, _, _, correct),) = page.split_table(report, "held_out")[1]
+    assert score.split()[0] == "+1.2" and correct.split()[0] == "+1.2"
+    assert page.rate_table(report, "held_out")[1][1][1] == "1.2"
+    assert page.outcome_table(report, "held_out")[1][1][1] == "1.2"
+    assert page.score_table(report, "held_out")[1][1][1].startswith("1.2 ± ")
+    assert page.headline(report)[0]["value"] == "1.2 %"
+    assert page.headline(report)[1]["value"] == "+1.2 points"
+    text = page.summary(report)
+    assert text.startswith("grpo scores 1.2 % on held_out (avg@1), 1.2 points more")
+    assert "correct +1.2." in text
 
 
 def test_moving_average():
@@ -235,15 +215,17 @@ def test_panels_are_those_that_were_logged():
          "rewards/a/mean": 0.25, "rewards/a/std": 9, "rewards/b/mean": 2, "eval_rewards/a/mean": 1,
          "grad_norm": 3, "learning_rate": 1e-6},
     ]  # fmt: skip
-    reward, one, two, evaluation, *others = plots.read_panels(history)
-    assert reward.lines == {"rollout/rewards": ([1], [0.5])}
-    assert (one.title, one.lines) == ("a", {"a": ([1], [0.25])}) and two.lines == {"b": ([1], [2])}
-    assert [panel.title for panel in others] == [
+    panels = plots.read_panels(history)
+    assert [(one.title, [line.label for line in one.lines]) for one in panels[:4]] == [
+        ("Reward", ["rollout/rewards"]), ("a", ["a"]), ("b", ["b"]),
+        ("Evaluation while training", ["avg@4"]),
+    ]  # fmt: skip
+    assert [panel.title for panel in panels[4:]] == [
         "KL to the reference", "Gradient norm", "Learning rate"
     ]  # fmt: skip
-    assert evaluation.lines == {"avg@4": ([0, 1], [25.0, 50.0])} and evaluation.errors == {}
+    assert panels[3].lines == [plots.Line("avg@4", [0, 1], [25.0, 50.0])]  # an error is missing
     (panel,) = plots.read_panels([{"step": 1, "grad_norm": 2, "kl": 1}])  # of SFT
-    assert panel.lines == {"grad_norm": ([1], [2])}
+    assert panel.lines == [plots.Line("grad_norm", [1], [2])]
 
 
 @pytest.mark.parametrize("num", [2, plots.FEW])
@@ -254,15 +236,15 @@ def test_a_value_that_is_not_finite_is_a_gap(num, value):
     panels = plots.read_panels(history)
     assert [panel.title for panel in panels] == ["Training loss", "Gradient norm"]
     gap = pytest.approx([math.nan] + [3.0] * (num - 1), nan_ok=True)
-    assert panels[1].lines["grad_norm"] == ([*range(num)], gap)
+    assert panels[1].lines[0].values == gap
     assert len(plots.draw_curves(panels, "sft")) == 2
 
 
-def grouped(rows):
-    found = {}
-    for place, row in enumerate(rows):
-        found.setdefault((row["task"], row["mode"]), []).append(row | {"place": place})
-    return found
+def flips_of(before, after):
+    """(row before, row after) of each flip."""
+    tables = [pd.DataFrame(rows).assign(place=range(len(rows))) for rows in (before, after)]
+    found = numbers.find_flips(*tables)
+    return [(before[old], after[new]) for old, new in found.itertuples(index=False)]
 
 
 def test_flips_take_turns_over_tasks_official_ones_and_directions():
@@ -270,43 +252,42 @@ def test_flips_take_turns_over_tasks_official_ones_and_directions():
     official = make_rows(solved(0, num_problems=40), "gsm8k", "official:gsm8k")
     before += [row | {"id": f"o{row['id']}"} for row in official]
     after = [row | {"score": 1 - row["score"]} for row in before]
-    found = numbers.find_flips(grouped(before), grouped(after))
+    found = flips_of(before, after)
     kinds = [(r["task"], numbers.is_official(r["mode"]), r["score"]) for _, r in found]
     # Four queues take turns: held_out's gains and losses, gsm8k's gains, ours and official.
     assert kinds == [("held_out", False, 1)] * 3 + [("held_out", False, 0)] * 3 + [
         ("gsm8k", False, 1)] * 2 + [("gsm8k", True, 1)] * 2  # fmt: skip
     assert len({(row["task"], row["id"]) for _, row in found}) == numbers.NUM_FLIPS
-    assert all((a["id"], a["mode"], a["sample"]) == (b["id"], b["mode"], b["sample"])
-               for a, b in found)  # fmt: skip
+    for one, other in found:
+        assert all(one[key] == other[key] for key in numbers.SAMPLE)
 
 
 def test_flips_do_not_depend_on_the_order_of_the_rows():
     before, after = both_modes(0, num_problems=30), both_modes(20, num_problems=30)
     drawn = []
     for step in (1, -1):
-        found = numbers.find_flips(grouped(before[::step]), grouped(after[::step]))
+        found = flips_of(before[::step], after[::step])
         drawn.append([(row["id"], row["mode"], row["sample"]) for _, row in found])
     assert drawn[0] == drawn[1] and len(drawn[0]) == numbers.NUM_FLIPS
     assert [id for id, *_ in drawn[0]] != [f"p{i}" for i in range(10)]  # not the first ones
-
-
-def test_long_texts_lose_their_middle():
-    text = numbers.shorten("a" * 3 + "b" * 1234 + "c" * 5, 8)
-    assert text.startswith("aaa\n") and text.endswith("\nccccc")
-    assert "1,234" in text and "bb" not in text
 
 
 def test_loglikelihoods_and_equal_scores_do_not_flip():
     choices = make_rows(solved(0), mode="official:arc_challenge")
     choices = [row | {"completion": None, "verdict": None} for row in choices]
     after = [row | {"score": 1.0} for row in choices]
-    same = both_modes(2)
-    assert numbers.find_flips(grouped(choices + same), grouped(after + same)) == []
+    assert flips_of(choices + both_modes(2), after + both_modes(2)) == []
 
 
 def test_unread_are_right_for_us_and_not_for_the_official_parser():
     rows = make_rows(solved(9, num_problems=9), "gsm8k", "official:gsm8k")
-    unread = [row | {"outcome": "unread", "score": 0.0} for row in rows]
-    others = unread[0] | {"verdict": "no_answer"}, unread[1] | {"mode": "greedy"}, rows[2]
-    assert numbers.find_unread(grouped(others)) == []
-    assert len(numbers.find_unread(grouped(unread))) == numbers.MAX_UNREAD
+    table = pd.DataFrame(rows).assign(outcome="unread", score=0.0, place=range(9))
+    assert len(numbers.find_unread(table)) == numbers.MAX_UNREAD
+    for key, value in (("verdict", "no_answer"), ("mode", "greedy"), ("outcome", "right")):
+        assert len(numbers.find_unread(table.assign(**{key: value}))) == 0
+
+
+def test_long_texts_lose_their_middle():
+    text = numbers.shorten("a" * 3 + "b" * 1234 + "c" * 5, 8)
+    assert text.startswith("aaa\n") and text.endswith("\nccccc")
+    assert "1,234" in text and "bb" not in text
