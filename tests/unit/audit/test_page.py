@@ -78,8 +78,9 @@ def test_judge_names_each_fault(report):
     assert len(faults) == 1 + len(TRICKS) // 2 > MAX_FAULTS
     assert faults[0].startswith("sft_train: reward passes 98.9 % of the golds")
     assert judge(report | {"sets": {}, "tricks": {}}, rewards) == ["no set could be audited"]
-    only = judge(report, {"think_format_reward": 1.0})[0]
-    assert "nothing rewards correctness: think_format_reward" in only
+    for only in ("think_format_reward", "loose_think_format_reward", "soft_length_penalty"):
+        fault = judge(report, {only: 1.0, "random_reward": 1.0})[0]
+        assert f"nothing rewards correctness: {only}, random_reward" in fault
     for found in report["tricks"].values():
         found["num_paid"] = 0
     report["tricks"]["empty box"]["num_above"] = 1
