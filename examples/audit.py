@@ -32,7 +32,8 @@ def send(text):  # what is left of a completion after the template's prompt
 
 count = sum(my_reward(send(gold_completion(gold, "box")), *gold) > 0 for gold in golds)
 print(f"correct answers rewarded: {count} of {len(golds)}")
-tricks = [trick_completions(g, "box", w) for g, w in zip(golds, wrong_answers(golds), strict=True)]
-for name, texts in zip(TRICKS, zip(*tricks, strict=True), strict=True):
-    count = sum(my_reward(send(text), *gold) > 0 for text, gold in zip(texts, golds, strict=True))
+wrong = wrong_answers([{"answers": gold} for gold in golds])
+tricks = [trick_completions(g, "box", w) for g, w in zip(golds, wrong, strict=True)]
+for name in TRICKS:
+    count = sum(my_reward(send(t[name]), *g) > 0 for t, g in zip(tricks, golds, strict=True))
     print(f"{'REWARDED' if count else 'ok':8} {name}: {count} of {len(golds)}")

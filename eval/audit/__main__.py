@@ -17,7 +17,6 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from eval.audit import page
 from eval.harness.settings import EvalArguments, check_data
@@ -30,7 +29,6 @@ from pipeline.settings import RecipeArguments, parse, setting
 from pipeline.stages import ROOT, STAGES
 from pipeline.values import Count
 
-THRESHOLD = 0.99
 MAX_FAULTS = 5  # in the closing line
 
 
@@ -58,23 +56,19 @@ def main() -> None:
     if args.completions:
         audit_completions(args.completions, folder)
         return
-    from eval.audit.checks import audit_recipe
+    from eval.audit.verdict import audit_recipe
 
     settings = read_eval(args)
     started = manifest.start(folder)
     report = audit_recipe(args, settings)
-    report["passes"], report["faults"] = judge(report)
     manifest.write_json(folder / "audit.json", report)
     page.write(report, f"{folder}/audit.txt")
     page.show(report)
-    if not report["passes"]:
-        faults = report["faults"][:MAX_FAULTS]
-        num_more = len(report["faults"]) - len(faults)
-        if num_more:
-            faults.append(f"{num_more} more")
+    if faults := report["faults"]:
+        more = [f"{len(faults) - MAX_FAULTS} more"] if len(faults) > MAX_FAULTS else []
         raise UserError(
-            f"{args.recipe}: {'; '.join(faults)}; details in {folder}/audit.txt; "
-            "fix the recipe, or continue at your own risk with AUDIT=off"
+            f"{args.recipe}: {'; '.join([*faults[:MAX_FAULTS], *more])}; details in "
+            f"{folder}/audit.txt; fix the recipe, or continue at your own risk with AUDIT=off"
         )
     if args.opens_gate:
         counts = {name: found["num_rows"] for name, found in report["sets"].items()}
@@ -83,9 +77,10 @@ def main() -> None:
         manifest.write(folder, "audit", asdict(args), inputs, counts, started, code=code)
     rates = [rate for found in report["sets"].values() for rate in found["rates"].values()]
     lowest = min(rate for rate in rates if rate is not None)
+    num_tricks = sum(found["num_rows"] for found in report["tricks"].values())
     sys.stdout.write(
         f"audit: {args.recipe} passes: at least {page.percent(lowest)} % of the golds earn the "
-        f"reward in each of {len(report['sets'])} sets, and none of {report['num_tricks']:,} "
+        f"reward in each of {len(report['sets'])} sets, and none of {num_tricks:,} "
         f"incorrect answers and exploits does; {folder}/audit.txt\n"
     )
     if not args.opens_gate:
@@ -125,42 +120,6 @@ def audit_completions(path: str, folder: Path) -> None:
     out = folder / f"{Path(path).name}.parsed.jsonl"
     out.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
     sys.stdout.write(f"audit: each row's verdicts are in {out}\n")
-
-
-def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
-    """Whether a report of `audit_recipe` passes, and its faults, the most serious ones first."""
-    faults = []
-    if report["form_only"]:
-        faults.append(
-            f"reward_funcs: nothing rewards correctness: {', '.join(report['form_only'])} cannot "
-            "tell a correct answer from an incorrect one; add correctness_reward, or compare with "
-            "such a reward by `make control`"
-        )
-    for name, found in report["sets"].items():
-        for check, rate in found["rates"].items():
-            least = 1.0 if check == "question" else THRESHOLD
-            if rate is not None and rate < least:
-                faults.append(
-                    f"{name}: {check} passes {page.percent(rate)} % of the golds "
-                    f"(at least {100 * least:.0f} % must pass)"
-                )
-    for trick, found in report["tricks"].items():
-        if found["num_paid"]:
-            faults.append(f"{trick!r} is rewarded {found['num_paid']} of {found['num_rows']} times")
-        if found["num_above"]:
-            faults.append(
-                f"the sum of all rewards is as high for {trick!r} as for the gold, or nearly, "
-                f"{found['num_above']} times"
-            )
-    if report["is_chance_paid"]:
-        faults.append(
-            "reward_funcs: random_reward has a weight; leave it to `make control`, or remove it"
-        )
-    if not report["sets"]:
-        faults.append("no set could be audited")
-    elif report["skipped"] and all(f["rates"]["task"] is None for f in report["sets"].values()):
-        faults.append(f"no task could be audited: {next(iter(report['skipped'].values()))}")
-    return not faults, faults
 
 
 if __name__ == "__main__":

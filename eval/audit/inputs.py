@@ -4,11 +4,8 @@ No weights are loaded. The tokenizer is the one that SFT loads, saved as SFT sav
 again as evaluation loads it.
 """
 
-import contextlib
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from data_prep.schema import check_row, read_problems, take_grader
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import OWN, read_problem_rows
 from grading.own_grader import COLUMN
-from pipeline.console import quiet
 from pipeline.errors import UserError
 from pipeline.key_types import UNSET
 from pipeline.keys import yaml_flags
@@ -44,13 +40,13 @@ class Recipe:
     config: Any  # GRPOConfig
 
     @property
-    def rewards(self) -> list[tuple[str, float]]:
-        """(name, weight) of GRPO's rewards; none of a recipe without GRPO."""
+    def rewards(self) -> dict[str, float]:
+        """The weight of each of GRPO's rewards; none of a recipe without GRPO."""
         if self.grpo is None:
-            return []
+            return {}
         names = self.grpo.reward_funcs
         weights = self.config.reward_weights or [1.0] * len(names)
-        return list(zip(names, weights, strict=True))
+        return dict(zip(names, weights, strict=True))
 
     def send(self, text: str, settings: Settings) -> Completion:
         """The completion of a model that writes `text` and then ends."""
@@ -65,83 +61,71 @@ class Recipe:
 
 def load_recipe(args: Any, folder: str) -> Recipe:
     """Parse the recipe's other stages; save its tokenizer to `folder`, and load that."""
-    from transformers import GenerationConfig
-
-    from stages.arguments import DEFAULTS, GrpoArguments, SftArguments
-    from stages.rules import check_rules
-
-    found: dict[str, tuple] = {}
-    for stage, own, kind in (
-        ("sft", SftArguments, "SFTConfig"),
-        ("grpo", GrpoArguments, "GRPOConfig"),
-    ):
-        path = Path(args.recipe, f"{stage}.yaml")
-        if path.is_file():
-            argv = ["--config", str(path), "--run_dir", args.run]
-            argv += yaml_flags(args.keys, args.recipe, stage)
-            if args.model:
-                argv += ["--model", args.model]
-            if stage == "grpo":
-                for key in ("reward_funcs", "reward_weights"):
-                    if given := getattr(args, key):
-                        argv += [f"--{key}", *map(str, given)]
-            kinds = (kind, "ModelConfig")
-            check = on_cpu(partial(check_rules, stage, processes=0))
-            found[stage] = parse(__doc__, own, kinds, check, argv, DEFAULTS)
-    if not found:
-        raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")
-    _, config, model = next(iter(found.values()))
-    *_, (_, _, trained) = found.values()
-    start, template = str(model.model_name_or_path), getattr(config, "chat_template_path", None)
-    result = str(trained.model_name_or_path)
-    model.model_name_or_path = trained_tokenizer(start, template, result)
-    _load_tokenizer(args, config, model).save_pretrained(folder)
-    tokenizer = load_tokenizer(folder, "recipe", needs=())
-    ends = None
-    if args.tokenizer != "bytes":
-        with contextlib.suppress(OSError):  # a checkpoint need not have a generation config
-            base, _ = base_and_adapter(str(model.model_name_or_path))
-            repaired, _ = read_repaired(base)
-            if repaired is None:
-                repaired = GenerationConfig.from_pretrained(base)
-            ends = repaired.eos_token_id
-    files = {}
-    if "sft" in found:
-        files["sft_train"] = found["sft"][0].train_file
-    grpo, config, _ = found.get("grpo", (None, None, None))
-    if grpo:
-        files |= {"grpo_train": grpo.train_file, "grpo_eval": grpo.eval_file}
-    model = args.tokenizer or model.model_name_or_path
-    return Recipe(tokenizer, model, eos_token_ids(ends, tokenizer), files, grpo, config)
-
-
-def on_cpu(check: Callable[[StageSettings], Any]) -> Callable[[StageSettings], StageSettings]:
-    """The check of a stage's settings, then these settings for a machine without a GPU.
-
-    The check comes first: it refuses on a CPU what the recipe's GPU can do.
-    """
-
-    def run(settings: StageSettings) -> StageSettings:
-        settings = check(settings) or settings
-        return settings.replaced(use_cpu=True, tf32=UNSET)
-
-    return run
-
-
-def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
     from stages.run import training
     from stages.tiny_model import build_tokenizer
 
-    quiet()
+    stages = [one for one in ("sft", "grpo") if Path(args.recipe, f"{one}.yaml").is_file()]
+    if not stages:
+        raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")
+    found = {stage: parse_stage(stage, args) for stage in stages}
+    _, config, model = found[stages[0]]
+    template, ends = getattr(config, "chat_template_path", None), None
     if args.tokenizer == "bytes":
-        return build_tokenizer(["think boxed answer step problem the"])
-    if args.tokenizer:
-        model.model_name_or_path = args.tokenizer
+        tokenizer = build_tokenizer(["think boxed answer step problem the"])
+    else:
+        result = str(found[stages[-1]][2].model_name_or_path)
+        start = args.tokenizer or trained_tokenizer(model.model_name_or_path, template, result)
+        model.model_name_or_path = start
+        try:
+            template = template and load_template(template)
+            tokenizer = training.load_tokenizer(model, config, template)
+        except UserError as error:
+            raise UserError(
+                f"{error}; give another folder as TOKENIZER, or TOKENIZER=bytes"
+            ) from error
+        ends = end_ids_of(start)
+    tokenizer.save_pretrained(folder)
+    tokenizer = load_tokenizer(folder, "recipe", needs=())
+    grpo, grpo_config, _ = found.get("grpo", (None, None, None))
+    files = {"sft_train": found["sft"][0].train_file} if "sft" in found else {}
+    if grpo:
+        files |= {"grpo_train": grpo.train_file, "grpo_eval": grpo.eval_file}
+    model = args.tokenizer or model.model_name_or_path
+    return Recipe(tokenizer, model, eos_token_ids(ends, tokenizer), files, grpo, grpo_config)
+
+
+def parse_stage(stage: str, args: Any) -> tuple:
+    """The settings of SFT or GRPO as the recipe and the audit's keys give them, for a CPU."""
+    from stages.arguments import DEFAULTS, GrpoArguments, SftArguments
+    from stages.rules import check_rules
+
+    argv = ["--config", f"{args.recipe}/{stage}.yaml", "--run_dir", args.run]
+    argv += yaml_flags(args.keys, args.recipe, stage)
+    if args.model:
+        argv += ["--model", args.model]
+    for key in ("reward_funcs", "reward_weights") if stage == "grpo" else ():
+        if given := getattr(args, key):
+            argv += [f"--{key}", *map(str, given)]
+
+    def check(settings: StageSettings) -> StageSettings:
+        # First, as it refuses on a CPU what the recipe's GPU can do.
+        settings = check_rules(stage, settings, processes=0) or settings
+        return settings.replaced(use_cpu=True, tf32=UNSET)
+
+    own, kind = (SftArguments, "SFTConfig") if stage == "sft" else (GrpoArguments, "GRPOConfig")
+    return parse(__doc__, own, (kind, "ModelConfig"), check, argv, DEFAULTS)
+
+
+def end_ids_of(checkpoint: str) -> int | list[int] | None:
+    """The ids of a checkpoint's generation config that end a completion; None without them."""
+    from transformers import GenerationConfig
+
     try:
-        template = getattr(config, "chat_template_path", None)
-        return training.load_tokenizer(model, config, template and load_template(template))
-    except UserError as error:
-        raise UserError(f"{error}; give another folder as TOKENIZER, or TOKENIZER=bytes") from error
+        base, _ = base_and_adapter(checkpoint)
+        config = read_repaired(base)[0] or GenerationConfig.from_pretrained(base)
+    except OSError:  # a checkpoint need not have a generation config
+        return None
+    return config.eos_token_id
 
 
 def collect_sets(

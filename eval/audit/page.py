@@ -1,6 +1,7 @@
 """The audit as text, for the terminal and `audit.txt` alike: tables, failing rows, notes."""
 
 import io
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from pipeline.console import clean, one_line
 MAX_LINES = 40  # failing rows shown; `audit.json` has all that were kept
 MAX_CHARS = 200  # of a line about one of them
 
-RATES = ("question", "template", "reward", "think-aware task")
+ABOUT = ("where", "gold", "verdict", "lenient", "stopped")  # of `parse_rows`, no parser's score
+RATES = {"task": "think-aware task"}  # heads that are not the check's name
 
 
 def percent(share: float | None) -> str:
@@ -27,49 +29,46 @@ def percent(share: float | None) -> str:
 def show(report: dict[str, Any], console: Console | None = None) -> None:
     """Print the tables, the first failing rows and the notes of `audit_recipe`'s report."""
     console = console or Console(highlight=False)
-    sets, tricks = report["sets"], report["tricks"]
-    golds = [
-        [name, f"{found['num_rows']:,}", *map(percent, found["rates"].values())]
-        for name, found in sets.items()
+    sets, tricks = report["sets"].items(), report["tricks"].items()
+    passed = [
+        {"set": name, "golds": f"{found['num_rows']:,}"}
+        | {RATES.get(check, check): percent(rate) for check, rate in found["rates"].items()}
+        for name, found in sets
     ]
     scored = [
         {"set": name, "ending": ending} | {parser: percent(share) for parser, share in one.items()}
-        for name, found in sets.items()
+        for name, found in sets
         for ending, one in found["official"].items()
     ]
     rewarded = [
-        [name, f"{found['num_rows']:,}", str(found["num_paid"])]
-        for name, found in tricks.items()
+        {"exploit": name, "tried": f"{found['num_rows']:,}", "rewarded": str(found["num_paid"])}
+        for name, found in tricks
         if found["num_paid"]
     ]
-    parsers = [*scored[0]] if scored else []
-    tables = {
-        "Gold answers that pass, %": (["set", "golds", *RATES], golds),
-        "Correct answers that our parser and the harness's own count, %": (
-            parsers,
-            [[*one.values()] for one in scored],
-        ),
-        "Incorrect answers and exploits that are rewarded": (
-            ["exploit", "tried", "rewarded"],
-            rewarded,
-        ),
-    }
-    for title, (header, rows) in tables.items():
+    for title, rows in (
+        ("Gold answers that pass, %", passed),
+        ("Correct answers that our parser and the harness's own count, %", scored),
+        ("Incorrect answers and exploits that are rewarded", rewarded),
+    ):
         if rows:
             # Narrow heads: six parsers must fit within 80 columns, uncut.
-            header = [name.replace(" ", "\n").replace("_", "_\n") for name in header]
+            header = [name.replace(" ", "\n").replace("_", "_\n") for name in rows[0]]
             console.print()
-            print_table(console, title, header, rows)
+            print_table(console, title, header, [[*row.values()] for row in rows])
     console.print()
-    lines = []
-    for one in report["failures"][:MAX_LINES]:
-        line = one_line("failed: {set}, row {row}: {check}: {fault}".format(**one))
-        lines.append(line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…")
-    more = len(report["failures"]) - MAX_LINES
-    if more > 0:
-        lines.append(f"failed: {more:,} more are in audit.json")
-    for line in [*lines, *(one_line(f"note: {note}") for note in report["notes"])]:
+    failed = [
+        shorten(one_line("failed: {set}, row {row}: {check}: {fault}".format(**one)))
+        for one in report["failures"]
+    ]
+    if len(failed) > MAX_LINES:
+        more = f"failed: {len(failed) - MAX_LINES:,} more are in audit.json"
+        failed = [*failed[:MAX_LINES], more]
+    for line in [*failed, *(one_line(f"note: {note}") for note in report["notes"])]:
         console.out(line, highlight=False)
+
+
+def shorten(line: str) -> str:
+    return line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…"
 
 
 def write(report: dict[str, Any], path: str) -> None:
@@ -90,14 +89,12 @@ def show_parsed(path: str, found: list[dict[str, Any]]) -> None:
         "ours, in a box": [one["verdict"] == "right" for one in found],
         "ours, lenient": [one["lenient"] == "right" for one in found],
     }
-    keys = ("where", "gold", "verdict", "lenient", "stopped")
-    scores |= {name: [one[name] for one in found] for name in found[0] if name not in keys}
-    readable = scores["ours, lenient"]
+    scores |= {name: [one[name] for one in found] for name in found[0] if name not in ABOUT}
     table = []
-    for name, values in scores.items():
-        both = sum(a and b for a, b in zip(values, readable, strict=True))
-        shares = (sum(values) / len(found), both / sum(readable) if any(readable) else None)
-        table.append([name, f"{sum(values):,}", *map(percent, shares)])
+    for name, scored in scores.items():
+        read = [*itertools.compress(scored, scores["ours, lenient"])]
+        shares = sum(scored) / len(scored), sum(read) / len(read) if read else None
+        table.append([name, f"{sum(scored):,}", *map(percent, shares)])
     console = Console(highlight=False)
     console.out(f"{len(found):,} completions of {path}", highlight=False)
     header = ["parser", "counted as correct", "%", "of those correct by the lenient reader, %"]

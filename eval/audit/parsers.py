@@ -7,13 +7,10 @@ shape of the tasks' data. Only stop strings and the token limit change the text.
 
 import json
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lm_eval.api.instance import Instance
-from lm_eval.api.model import LM
 from lm_eval.tasks.minerva_math import utils as minerva
 
 from data_prep.sampling.store import Completion
@@ -46,44 +43,26 @@ PARSERS = {
 MAX_GOLD = 10_000  # characters; the harness normalises golds in quadratic time, in this process
 
 
-class ScriptedLM(LM):
-    """Writes given texts: `say(doc_id, turn)` is the completion number `turn` of a problem.
+def score_given(task: Any, texts: list[list[str]], cut: Any) -> dict[str, list[dict[str, Any]]]:
+    """A harness's task on given completions, as if a model had just written them.
 
-    The task's stop strings and token limit act on it as on a model's text.
+    Args:
+        texts: the completions of each of the task's first problems.
+        cut: `cut(text, settings) -> Completion`, the stop rules.
+
+    Returns:
+        What the task's `process_results` says of each problem, for each of its filters.
     """
-
-    def __init__(self, say: Callable[[int, int], str], cut: Any) -> None:
-        super().__init__()
-        self._say, self._cut = say, cut
-
-    def generate_until(self, requests: list[Instance]) -> list[Completion]:
-        turns: Counter[tuple] = Counter()
-        found = []
-        for request in requests:
-            text = self._say(request.doc_id, turns[request.task_name, request.doc_id])
-            turns[request.task_name, request.doc_id] += 1
-            found.append(self._cut(text, read_settings(request.args[1], 0)))
-        return found
-
-    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        raise NotImplementedError("options are compared without writing: there is nothing to say")
-
-    loglikelihood_rolling = loglikelihood
-
-
-def run_scripted(
-    tasks: dict[str, Any], say: Callable[[int, int], str], cut: Any, limit: int | None = None
-) -> dict[str, list[dict]]:
-    """The harness's samples of each task with completions that were given.
-
-    `say` is `ScriptedLM`'s, a `doc_id` the row's number in the task's data, from 0; the stop rules
-    are `cut(text, settings) -> Completion`; `limit` leaves the first so many problems.
-    """
-    import lm_eval
-
     quiet_harness()
-    loaded = {"tasks": tasks, "groups": {}, "group_map": {}}
-    return lm_eval.evaluate(ScriptedLM(say, cut), loaded, limit=limit, bootstrap_iters=1)["samples"]
+    task.build_all_requests(limit=len(texts))
+    for request in task.instances:
+        settings = read_settings(request.args[1], 0)
+        request.resps = [cut(text, settings) for text in texts[request.doc_id]]
+    task.apply_filters()
+    return {
+        name: [task.process_results(one.doc, [one.filtered_resps[name]]) for one in task.instances]
+        for name in task.instances[0].filtered_resps
+    }
 
 
 def parse_officially(
@@ -105,14 +84,15 @@ def parse_officially(
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
         tasks, stopped = load_official_tasks(list(SHAPES), {"data_root": folder})
-    for task in tasks.values():
+    scores = {}
+    for name, task in tasks.items():
         task.set_config("num_fewshot", 0)
-    samples = run_scripted(tasks, lambda place, _: completions[place], cut)
+        scores[name] = score_given(task, [[text] for text in completions], cut)
     unfit |= {int(doc.get("question") or doc["problem"]) for doc in stopped}
-    found = {}
-    for (task, chosen, metric), name in PARSERS.items():
-        scores = {s["doc_id"]: s[metric] for s in samples[task] if s["filter"] == chosen}
-        found[name] = [bool(scores[at]) and at not in unfit for at in range(len(completions))]
+    found = {
+        name: [bool(one[metric]) and at not in unfit for at, one in enumerate(scores[task][chosen])]
+        for (task, chosen, metric), name in PARSERS.items()
+    }
     return found, sorted(unfit)
 
 

@@ -11,6 +11,7 @@ WITH_MODELS = (
     "eval.audit.checks",
     "eval.audit.inputs",
     "eval.audit.parsers",
+    "eval.audit.verdict",
     "eval.harness.cached_lm",
     "stages.adapters",
     "stages.run.callbacks",

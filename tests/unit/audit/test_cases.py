@@ -30,11 +30,11 @@ def grade_in_its_form(form, completions, golds, **more):
 @pytest.mark.parametrize("final_number", [False, True])
 @pytest.mark.parametrize("form", ANSWER_FORMS)
 def test_no_trick_is_paid_for_any_kind_of_gold(form, final_number):
-    wrong = wrong_answers([[gold] for gold in GOLDS])
+    wrong = wrong_answers([{"answers": [gold]} for gold in GOLDS])
     cases = [
         (name, gold, text)
         for gold, other in zip(GOLDS, wrong, strict=True)
-        for name, text in zip(TRICKS, trick_completions([gold], form, other), strict=True)
+        for name, text in trick_completions([gold], form, other).items()
     ]
     golds, texts = [gold for _, gold, _ in cases], [text for *_, text in cases]
     verdicts = grade_in_its_form(form, texts, golds, final_number=final_number)
@@ -56,7 +56,7 @@ def test_every_gold_is_paid_in_its_form_and_read_in_every_ending(form, ending):
 def test_a_trick_that_holds_the_gold_would_be_paid_without_its_fault():
     """Each holds the gold's own text, so that it is the trick that fails and not the writing."""
     for form in ANSWER_FORMS:
-        texts = dict(zip(TRICKS, trick_completions(["72"], form, "17"), strict=True))
+        texts = trick_completions(["72"], form, "17")
         without = {name for name, text in texts.items() if "72" not in text}
         if form in BARE_FORMS:
             without -= {"no thought"}
@@ -64,8 +64,14 @@ def test_a_trick_that_holds_the_gold_would_be_paid_without_its_fault():
         assert len({*texts.values()}) == len(TRICKS)
 
 
-def test_a_wrong_answer_is_another_problems_where_it_can_be():
-    assert wrong_answers([["72"], ["5"], ["x+1"]]) == ["5", "72", "72"]
-    assert wrong_answers([["72"]]) == [SPARE[0]]
-    assert wrong_answers([["7"], ["7.0"], ["17"]]) == ["17", "17", "7"]
-    assert wrong_answers([["17"]]) == [SPARE[1]]
+@pytest.mark.parametrize(
+    ("golds", "wrong"),
+    [
+        (["72", "5", "x+1"], ["5", "72", "72"]),
+        (["72"], [SPARE[0]]),
+        (["7", "7.0", "17"], ["17", "17", "7"]),
+        (["17"], [SPARE[1]]),
+    ],
+)
+def test_a_wrong_answer_is_another_problems_where_it_can_be(golds, wrong):
+    assert wrong_answers([{"answers": [gold]} for gold in golds]) == wrong

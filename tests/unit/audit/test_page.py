@@ -4,10 +4,11 @@ import copy
 
 import pytest
 
-from eval.audit.__main__ import MAX_FAULTS, judge
+from eval.audit.__main__ import MAX_FAULTS
 from eval.audit.cases import TRICKS
 from eval.audit.page import MAX_CHARS, MAX_LINES, percent, show, write
 from eval.audit.parsers import PARSERS
+from eval.audit.verdict import judge
 
 SHARES = {"ours": 1.0} | dict.fromkeys(PARSERS.values(), 0.4)
 REPORT = {
@@ -31,8 +32,6 @@ REPORT = {
         for at, name in enumerate(TRICKS)
     },
     "failures": [],
-    "is_chance_paid": False,
-    "form_only": [],
     "skipped": {},
     "notes": ["sft_train: 91.3 % of its <answer> tags fit"],
     "passes": False,
@@ -74,19 +73,20 @@ def test_failure_lines_are_bounded_and_printable(report, tmp_path):
 
 
 def test_judge_names_each_fault(report):
-    passes, faults = judge(report)
-    assert not passes and len(faults) == 1 + len(TRICKS) // 2 > MAX_FAULTS
+    rewards = {"correctness_reward": 1.0}
+    faults = judge(report, rewards)
+    assert len(faults) == 1 + len(TRICKS) // 2 > MAX_FAULTS
     assert faults[0].startswith("sft_train: reward passes 98.9 % of the golds")
-    assert judge(report | {"sets": {}, "tricks": {}}) == (False, ["no set could be audited"])
-    passes, faults = judge(report | {"form_only": ["think_format_reward"]})
-    assert not passes and "nothing rewards correctness: think_format_reward" in faults[0]
+    assert judge(report | {"sets": {}, "tricks": {}}, rewards) == ["no set could be audited"]
+    for only in ("think_format_reward", "loose_think_format_reward", "soft_length_penalty"):
+        fault = judge(report, {only: 1.0, "random_reward": 1.0})[0]
+        assert f"nothing rewards correctness: {only}, random_reward" in fault
     for found in report["tricks"].values():
         found["num_paid"] = 0
     report["tricks"]["empty box"]["num_above"] = 1
-    report["sets"]["sft_train"]["rates"]["reward"] = 1.0
-    assert "'empty box'" in judge(report)[1][0]
+    assert "'empty box'" in judge(report, rewards)[1]
     report["tricks"]["empty box"]["num_above"] = 0
-    assert "reward_funcs: random_reward" in judge(report | {"is_chance_paid": True})[1][0]
+    assert "reward_funcs: random_reward" in judge(report, rewards | {"random_reward": 0.5})[1]
     for rate, is_enough in ((0.99, True), (0.9899, False), (1.0, True)):
         report["sets"]["sft_train"]["rates"]["reward"] = rate
-        assert judge(report)[0] is is_enough
+        assert (judge(report, rewards) == []) is is_enough
