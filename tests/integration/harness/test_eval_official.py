@@ -263,7 +263,8 @@ def test_cut_prompts_are_counted_and_told(tmp_path, tiny_model_dir, capsys):
         with recite(**{tiny_model_dir.name: scripted}):
             done = evaluate(
                 tmp_path, f"base={tiny_model_dir}", data_root=tmp_path / "data",
-                final_number=final_number, **settings,
+                final_number=final_number, output_dir=tmp_path / str(final_number),
+                samples_dir=tmp_path / "samples", **settings,
             )  # fmt: skip
         tasks = read_scores(done)["tasks"]
         found = [

@@ -9,6 +9,7 @@ from eval import run
 from pipeline.errors import UserError
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
+    Scripted,
     counting,
     evaluate,
     flags,
@@ -16,8 +17,10 @@ from tests.integration.harness.eval_runs import (
     read_keys,
     read_rows,
     read_scores,
+    recite,
     write_problems,
 )
+from tests.results import left_in
 
 pytestmark = pytest.mark.integration
 NUM = len(PROBLEMS)
@@ -35,7 +38,7 @@ def finished(tmp_path_factory, tiny_model_dir):
 @pytest.fixture
 def again(finished, tmp_path, tiny_model_dir):
     """Function: evaluate a copy of it again; returns its folder and what the engine was asked."""
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(finished, tmp_path, symlinks=True, dirs_exist_ok=True)
 
     def call(**settings):
         # The path of the test file is part of the inputs.
@@ -64,20 +67,22 @@ def test_a_killed_evaluation_goes_on(fork_server, tmp_path, tiny_model_dir):
     checkpoint = f"base={tiny_model_dir}"
     setup = (evaluate_alone, *flags(tmp_path, checkpoint, **one_by_one))
     pids = fork_server.start(tmp_path / "process", setup=setup)
-    path = tmp_path / "eval" / "base" / "samples" / "samples-0.jsonl"
     try:
-        while not path.is_file() or path.read_bytes().count(b"\n") < 15:
+        while not (found := [*tmp_path.glob("eval/base-*/samples/samples-0.jsonl")]) or (
+            found[0].read_bytes().count(b"\n") < 15
+        ):
             ended = fork_server.wait(pids[0], seconds=0.01)
             assert ended is None, "the evaluation ended before it could be killed"
     finally:
         fork_server.kill(pids)
-    assert not (tmp_path / "eval" / "base" / "scores.json").exists()
+    (path,) = found
+    assert not [*tmp_path.glob("eval/*/scores.json")]
     assert not (tmp_path / "eval" / "manifest.json").exists()
 
     # What a kill within a write leaves: the last line without its end.
     whole = path.read_bytes()[: path.read_bytes().rfind(b"\n") + 1]
     path.write_bytes(whole[:-5])
-    before = read_keys(tmp_path / "eval" / "base")
+    before = read_keys(path.parents[1])
     assert 14 <= len(before) < 80
 
     with counting() as asked:
@@ -101,26 +106,21 @@ def test_more_samples_keep_those_that_are_there(again, finished):
     assert {key: after[key] for key in before} == before
     assert "avg@4" in read_scores(folder)["tasks"]["held_out"]["sampled"]["metrics"]
 
-    folder, asked = again(num_samples=1)
-    assert asked == []
-    assert by_sample(read_rows(folder)).items() <= before.items()
 
-
-def test_another_prompt_generates_anew(again, tmp_path):
-    before = read_rows(tmp_path / "eval" / "base")
-    test_file = tmp_path / "test.jsonl"
-    write_problems(test_file, prompt_name="think")
-    folder, asked = again(test_file=test_file)
-    assert len(asked) == 3 * NUM
-    assert all("step by step" in row["prompt"] for row in read_rows(folder))
-
-    # Another gold is another score of the same completions; the old prompts' are still there.
+def test_another_folder_may_have_the_samples(again, tmp_path, finished):
+    """Another gold is another score of the same completions, and another prompt has its own."""
+    before, test_file = read_rows(finished / "eval" / "base"), tmp_path / "test.jsonl"
+    shared = {"test_file": test_file, "samples_dir": tmp_path / "eval/base/samples"}
     write_problems(test_file, dict.fromkeys(PROBLEMS, "77"))
-    folder, asked = again(test_file=test_file)
+    folder, asked = again(**shared, output_dir=tmp_path / "eval-2")
     assert asked == []
     found = read_rows(folder)
     assert [row["completion"] for row in found] == [row["completion"] for row in before]
     assert all(row["gold"] == ["77"] for row in found)
+    write_problems(test_file, prompt_name="think")
+    folder, asked = again(**shared, output_dir=tmp_path / "eval-3")
+    assert len(asked) == 3 * NUM
+    assert all("step by step" in row["prompt"] for row in read_rows(folder))
 
 
 def test_other_sampling_code_generates_all(again, monkeypatch):
@@ -159,28 +159,29 @@ def other(tmp_path_factory, tiny_model_dir):
 def test_a_checkpoint_that_was_overwritten_in_place(tmp_path, tiny_model_dir, other):
     write_problems(tmp_path / "test.jsonl")
     shutil.copytree(tiny_model_dir, tmp_path / "sft")
-    first = evaluate(tmp_path, f"sft={tmp_path}/sft")
-    before, keys = read_rows(first), set(read_keys(first))
+    checkpoint = f"sft={tmp_path}/sft"
+    first = evaluate(tmp_path, checkpoint).resolve()
+    before = read_rows(first)
     shutil.copytree(other, tmp_path / "sft", dirs_exist_ok=True)
     with counting() as asked:
-        evaluate(tmp_path, f"sft={tmp_path}/sft")
+        second = evaluate(tmp_path, checkpoint).resolve()
+    assert len(asked) == 3 * NUM and first != second
     assert read_evaluated(tmp_path / "eval") == ["sft"]
-    assert len(asked) == 3 * NUM
-    assert read_rows(first) != before
-    assert read_rows(first) == read_rows(evaluate(tmp_path, f"other={other}"))
-    assert len(set(read_keys(first)) - keys) == 3 * NUM
+    assert read_rows(first) == before != read_rows(second)
+    assert read_rows(second) == read_rows(evaluate(tmp_path, f"other={other}"))
 
-    # Back again: the old samples are still good, for the old checkpoint.
+    # Back again: the first results are still good.
     shutil.copytree(tiny_model_dir, tmp_path / "sft", dirs_exist_ok=True)
-    with counting() as asked:
-        evaluate(tmp_path, f"sft={tmp_path}/sft")
-    assert asked == [] and read_rows(first) == before
+    assert evaluate(tmp_path, checkpoint).resolve() == first
+    assert read_evaluated(tmp_path / "eval") == []
 
 
 def test_an_evaluation_that_fails_costs_no_earlier_result(tmp_path, tiny_model_dir):
-    write_problems(tmp_path / "test.jsonl")
-    evaluate(tmp_path, f"base={tiny_model_dir}")
-    with pytest.raises(UserError, match=r"^held_out: p\d: .* exceed the model's context of 512"):
-        evaluate(tmp_path, f"base={tiny_model_dir}", max_new_tokens=600)
-    for name in ("manifest.json", "base/scores.json", "base/completions.parquet"):
-        assert (tmp_path / "eval" / name).exists()
+    write_problems(tmp_path / "test.jsonl", {"How many pens? " * 200: "2"})
+    engine = Scripted(tiny_model_dir, lambda _: ("", False))
+    with recite(**{tiny_model_dir.name: engine}):
+        evaluate(tmp_path, f"base={tiny_model_dir}")
+    before = left_in(tmp_path / "eval")
+    with pytest.raises(UserError, match=r"^held_out: p0: .* exceed the model's context of 512"):
+        evaluate(tmp_path, f"base={tiny_model_dir}", num_samples=3)
+    assert left_in(tmp_path / "eval") == before

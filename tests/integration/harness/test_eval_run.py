@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import replace
-from unittest import mock
 
 import pytest
 
 from data_prep.sampling.store import Settings
 from eval.harness.cached_lm import read_settings
+from pipeline.errors import UserError
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
     Scripted,
@@ -20,6 +20,7 @@ from tests.integration.harness.eval_runs import (
     recite,
     write_problems,
 )
+from tests.results import left_in
 
 pytestmark = pytest.mark.integration
 
@@ -77,28 +78,18 @@ def test_only_what_changed_is_evaluated(folder, tiny_model_dir, capsys):
     assert "sft: already evaluated with the same inputs, kept" in capsys.readouterr().out
 
 
-def test_results_of_other_settings_are_kept(folder, tiny_model_dir, capsys):
+def test_results_of_other_settings_stay(folder, tiny_model_dir):
     engine, checkpoint = Scripted(tiny_model_dir, lambda _: ("", False)), f"base={tiny_model_dir}"
     with recite(**{tiny_model_dir.name: engine}):
-        base = evaluate(folder, checkpoint)
-        before = [read_scores(base), read_rows(base)]
         evaluate(folder, checkpoint)
-        with (
-            pytest.raises(RuntimeError),
-            mock.patch("eval.run.run_tasks", side_effect=RuntimeError),
-        ):
+        before = left_in(folder / "eval")
+        with pytest.raises(UserError, match=r"^temperature: 0\.5, not 1\.0: .*=(.*)/eval-2$"):
             evaluate(folder, checkpoint, temperature=0.5)
-        assert not (folder / "eval.1").exists()
-        evaluate(folder, checkpoint, temperature=0.5)
-        out = capsys.readouterr().out
-        assert f"are kept in {folder}/eval.1/ (temperature: 1.0, not 0.5)\n" in out
-        kept = folder / "eval.1/base"
-        assert [read_scores(kept), read_rows(kept)] == before
+        assert left_in(folder / "eval") == before
+        base = evaluate(folder, checkpoint, temperature=0.5, output_dir=folder / "eval-2")
         assert read_scores(base)["settings"]["temperature"] == 0.5
-        manifest = json.loads((folder / "eval.1/manifest.json").read_text())
-        assert manifest["config"]["temperature"] == 1.0
-        evaluate(folder, checkpoint, temperature=0.5, num_samples=3)
-    assert not (folder / "eval.2").exists()
+        evaluate(folder, checkpoint, num_samples=3)
+    assert len(read_rows(folder / "eval/base")) == 3 * 4
 
 
 def test_one_question_twice(folder, tiny_model_dir):

@@ -7,7 +7,6 @@ import pytest
 from tests.integration.harness.eval_runs import (
     Scripted,
     evaluate,
-    read_evaluated,
     read_rows,
     read_scores,
     recite,
@@ -129,9 +128,9 @@ def test_another_reading_is_scored_without_asking_the_model(tmp_path, tiny_model
     with recite(sft=engine):
         for final_number, accuracy, average in ((False, 1 / 5, 8 / 20), (True, 2 / 5, 9 / 20)):
             folder = evaluate(
-                tmp_path, f"sft={tmp_path}/sft", num_samples=4, final_number=final_number
-            )
-            assert read_evaluated(tmp_path / "eval") == ["sft"]
+                tmp_path, f"sft={tmp_path}/sft", num_samples=4, final_number=final_number,
+                output_dir=tmp_path / str(final_number), samples_dir=tmp_path / "samples",
+            )  # fmt: skip
             tasks = read_scores(folder)["tasks"]["held_out"]
             assert tasks["greedy"]["metrics"]["accuracy"]["value"] == pytest.approx(accuracy)
             assert tasks["sampled"]["metrics"]["avg@4"]["value"] == pytest.approx(average)

@@ -9,7 +9,7 @@ import pytest
 
 from data_prep.decontamination import benchmarks
 from eval import run
-from eval.harness import score, suite
+from eval.harness import results, score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 from grading import extract
 from pipeline import lock, manifest, prompts, rows
@@ -137,7 +137,7 @@ def test_offline_only_where_nothing_of_the_hub_is_asked_for(inputs, changes, off
 
 
 def test_scores_depend_on_what_scores_and_on_nothing_else():
-    files = {file for place in run.SCORING_CODE for file in (place, *place.rglob("*"))}
+    files = {file for place in results.SCORING_CODE for file in (place, *place.rglob("*"))}
     scoring = {Path(module.__file__) for module in (benchmarks, extract, prompts, run, score)}
     assert scoring <= files and suite.FOLDER / "think_common.yaml" in files
     assert not files & {Path(module.__file__) for module in (lock, manifest, rows)}
@@ -151,23 +151,18 @@ def test_the_data_of_each_task(tmp_path):
     (tmp_path / "test.jsonl").write_text(json.dumps(own | {"answer_form": "box"}) + "\n")
     settings = {"tasks": ["held_out", "gsm8k", "math500"], "official": ["gsm8k"]}
     settings |= {"test_file": f"{tmp_path}/test.jsonl"}
-    local = run.hash_data(arguments(**settings, data_root=str(tmp_path)))
+    local = results.hash_data(arguments(**settings, data_root=str(tmp_path)))
     files = ["test.jsonl", "gsm8k/test.jsonl", "math/math500_test.jsonl", "gsm8k/train.jsonl"]
     assert local == {f"{tmp_path}/{file}": manifest.sha256(tmp_path / file) for file in files}
-    hub = run.hash_data(arguments(**settings))
+    hub = results.hash_data(arguments(**settings))
     hub.pop(f"{tmp_path}/test.jsonl")
     assert hub == {"openai/gsm8k": "hub", "HuggingFaceH4/MATH-500": "hub"}
 
 
-def test_every_setting_that_decides_is_recorded():
-    """What is left out names places and titles, or how much is done at once."""
-    known = {field.name for field in fields(EvalArguments)}
-    assert known - set(run.SETTINGS) == {
-        "checkpoints", "output_dir", "report_dir", "title", "test_file", "transfer_file",
-        "data_root", "batch_size", "vllm_gpu_memory_utilization", "samples_dir",
-        "fast_generation",
-    }  # fmt: skip
-    assert set(run.SETTINGS) <= known
+def test_every_setting_decides_but_places_titles_and_how_much_is_done_at_once():
+    assert {field.name for field in fields(EvalArguments)} >= results.NOT_DECIDING
+    assert not results.NOT_DECIDING & results.deciding_settings(arguments()).keys()
+    assert len(results.deciding_settings(arguments())) == 14
 
 
 def test_the_context_counts_where_it_may_cut_a_prompt():
@@ -175,7 +170,7 @@ def test_the_context_counts_where_it_may_cut_a_prompt():
     cut, whole = {"official": ["gsm8k"]}, {}
     for more, counts in ((cut, True), (whole, False), (cut | {"backend": "hf"}, False)):
         found = [
-            run.deciding_settings(
+            results.deciding_settings(
                 arguments(**{"backend": "vllm", "vllm_max_model_length": length} | more)
             )
             for length in (1024, 8192)
