@@ -1,5 +1,6 @@
 """No finished sample is generated twice, and none is taken for another checkpoint's."""
 
+import json
 import shutil
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 
 from eval import run
 from pipeline.errors import UserError
+from tests.integration.conftest import build_tiny_model
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
     Scripted,
@@ -50,10 +52,6 @@ def again(finished, tmp_path, tiny_model_dir):
     return call
 
 
-def by_sample(rows):
-    return {(row["id"], row["mode"], row["sample"]): row for row in rows}
-
-
 def evaluate_alone(*words):
     """The whole of a process."""
     sys.argv = ["eval.run", *words]
@@ -76,8 +74,7 @@ def test_a_killed_evaluation_goes_on(fork_server, tmp_path, tiny_model_dir):
     finally:
         fork_server.kill(pids)
     (path,) = found
-    assert not [*tmp_path.glob("eval/*/scores.json")]
-    assert not (tmp_path / "eval" / "manifest.json").exists()
+    assert not [*tmp_path.glob("eval/*/scores.json"), *tmp_path.glob("eval/manifest.json")]
 
     # What a kill within a write leaves: the last line without its end.
     whole = path.read_bytes()[: path.read_bytes().rfind(b"\n") + 1]
@@ -98,13 +95,15 @@ def test_a_killed_evaluation_goes_on(fork_server, tmp_path, tiny_model_dir):
 
 
 def test_more_samples_keep_those_that_are_there(again, finished):
+    def by_sample(rows):
+        return {(row["id"], row["mode"], row["sample"]): row for row in rows}
+
     before = by_sample(read_rows(finished / "eval" / "base"))
     folder, asked = again(num_samples=4)
     assert sorted(request.sample for request in asked) == [2] * NUM + [3] * NUM
     after = by_sample(read_rows(folder))
     assert len(after) == NUM * 5
     assert {key: after[key] for key in before} == before
-    assert "avg@4" in read_scores(folder)["tasks"]["held_out"]["sampled"]["metrics"]
 
 
 def test_another_folder_may_have_the_samples(again, tmp_path, finished):
@@ -128,52 +127,54 @@ def test_other_sampling_code_generates_all(again, monkeypatch):
     assert len(again()[1]) == 3 * NUM
 
 
-@pytest.mark.parametrize(
-    ("name", "size"), [("completions.parquet", None), ("scores.json", None), ("scores.json", 50)]
-)
-def test_results_that_are_not_whole_are_made_again(again, tmp_path, finished, name, size):
-    path = tmp_path / "eval" / "base" / name
-    start = path.read_bytes()[:size]
-    path.unlink()
-    if size is not None:
-        path.write_bytes(start)
-    folder, asked = again()
-    assert asked == []
-    assert read_evaluated(folder.parent) == ["base"]
-    assert read_rows(folder) == read_rows(finished / "eval" / "base")
+def test_one_question_twice(again, tmp_path):
+    """Equal prompts of two problems are samples of their own, numbered on."""
+    row = json.loads((tmp_path / "test.jsonl").read_text().splitlines()[0])
+    with (tmp_path / "test.jsonl").open("a") as file:
+        file.write(json.dumps(row | {"id": "again", "answers": ["8"]}) + "\n")
+    base, asked = again(test_file=tmp_path / "test.jsonl", output_dir=tmp_path / "eval-2")
+    rows = [row for row in read_rows(base) if row["mode"] == "sampled"]
+    texts = [row["completion"] for row in rows if row["id"] in ("p0", "again")]
+    assert len(set(texts)) == 4
+    assert len(read_keys(base)) == len(set(read_keys(base))) == len(asked) == 4 * 3
 
 
-@pytest.fixture(scope="module")
-def other(tmp_path_factory, tiny_model_dir):
-    """A checkpoint like the tiny model with other weights."""
-    from transformers import AutoModelForCausalLM
+def test_results_that_are_not_whole_are_made_again(again, tmp_path, finished):
+    for name, size in (("completions.parquet", None), ("scores.json", None), ("scores.json", 50)):
+        path = tmp_path / "eval" / "base" / name
+        start = path.read_bytes()[:size]
+        path.unlink()
+        if size is not None:
+            path.write_bytes(start)
+        folder, asked = again()
+        assert asked == []
+        assert read_evaluated(folder.parent) == ["base"]
+        assert read_rows(folder) == read_rows(finished / "eval" / "base")
 
-    folder = tmp_path_factory.mktemp("other") / "model"
-    shutil.copytree(tiny_model_dir, folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    model.model.norm.weight.data.mul_(-1)
-    model.save_pretrained(folder)
-    return folder
 
-
-def test_a_checkpoint_that_was_overwritten_in_place(tmp_path, tiny_model_dir, other):
+def test_only_what_changed_is_evaluated(tmp_path, tiny_model_dir, capsys):
+    """A checkpoint that is added, one that is overwritten, and one that is as it was before."""
+    other = tmp_path / "other"
+    other.mkdir()
+    build_tiny_model(other, seed=1)
     write_problems(tmp_path / "test.jsonl")
     shutil.copytree(tiny_model_dir, tmp_path / "sft")
-    checkpoint = f"sft={tmp_path}/sft"
-    first = evaluate(tmp_path, checkpoint).resolve()
+    base, sft = f"base={tiny_model_dir}", f"sft={tmp_path}/sft"
+    first = evaluate(tmp_path, sft).resolve()
     before = read_rows(first)
+    evaluate(tmp_path, base, sft)
+    assert read_evaluated(tmp_path / "eval") == ["base"]
+    assert "sft: already evaluated with the same inputs, kept" in capsys.readouterr().out
+
     shutil.copytree(other, tmp_path / "sft", dirs_exist_ok=True)
     with counting() as asked:
-        second = evaluate(tmp_path, checkpoint).resolve()
-    assert len(asked) == 3 * NUM and first != second
-    assert read_evaluated(tmp_path / "eval") == ["sft"]
-    assert read_rows(first) == before != read_rows(second)
+        second = evaluate(tmp_path, sft, base).resolve()
+    assert len(asked) == 3 * NUM and read_evaluated(tmp_path / "eval") == ["sft"]
+    assert read_rows(first) == before != read_rows(second) and first != second
     assert read_rows(second) == read_rows(evaluate(tmp_path, f"other={other}"))
 
-    # Back again: the first results are still good.
     shutil.copytree(tiny_model_dir, tmp_path / "sft", dirs_exist_ok=True)
-    assert evaluate(tmp_path, checkpoint).resolve() == first
-    assert read_evaluated(tmp_path / "eval") == []
+    assert evaluate(tmp_path, sft).resolve() == first and read_evaluated(tmp_path / "eval") == []
 
 
 def test_an_evaluation_that_fails_costs_no_earlier_result(tmp_path, tiny_model_dir):
