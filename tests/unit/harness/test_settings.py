@@ -14,8 +14,6 @@ from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 from grading import extract
 from pipeline import lock, manifest, prompts, rows
 from pipeline.errors import UserError
-from pipeline.key_types import own_keys
-from pipeline.settings import convert
 from tests.unit.stages.helpers import write_model
 
 ROW = json.dumps(
@@ -43,38 +41,21 @@ def test_checkpoints_by_name():
             split_checkpoints([entry])
 
 
-REFUSED = [
-    ("checkpoints", ["sft=a", "sft=b"], "checkpoints: the name 'sft' occurs twice"),
-    ("checkpoints", [], r"checkpoints: \[\] is empty"),
-    ("tasks", ["gsm8k", "gsm8k"], "tasks: 'gsm8k' occurs twice; remove one"),
-    ("tasks", [], r"tasks: \[\] is empty, and so is official; list at least one task"),
-    ("official", ["gsm8k", "gsm8k"], "official: 'gsm8k' occurs twice"),
-    ("test_file", None, "test_file: missing; the task held_out reads it"),
-    ("tasks", ["transfer"], "transfer_file: missing; the task transfer reads it"),
-]
-
-
-@pytest.mark.parametrize(("key", "value", "message"), REFUSED)
-def test_settings_are_checked(key, value, message):
-    with pytest.raises(UserError, match=message) as error:
-        arguments(**{key: value})
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "message"),
     [
-        ("dtype", "fp32"),
-        ("backend", "sglang"),
-        ("prompt", "thinking"),
-        ("answer_form", "boxed"),
-        ("tasks", ["gsm9k"]),
-        ("official", ["aime24"]),
+        ("checkpoints", ["sft=a", "sft=b"], "checkpoints: the name 'sft' occurs twice"),
+        ("checkpoints", [], r"checkpoints: \[\] is empty"),
+        ("tasks", ["gsm8k", "gsm8k"], "tasks: 'gsm8k' occurs twice; remove one"),
+        ("tasks", [], r"tasks: \[\] is empty, and so is official; list at least one task"),
+        ("official", ["gsm8k", "gsm8k"], "official: 'gsm8k' occurs twice"),
+        ("test_file", None, "test_file: missing; the task held_out reads it"),
+        ("tasks", ["transfer"], "transfer_file: missing; the task transfer reads it"),
     ],
 )
-def test_a_value_is_one_of_those_known(key, value):
-    with pytest.raises(UserError, match=f"^x: {key}: must be '"):
-        convert(key, value, own_keys(EvalArguments)[key], "x")
+def test_settings_are_checked(key, value, message):
+    with pytest.raises(UserError, match=message):
+        arguments(**{key: value})
 
 
 @pytest.fixture
@@ -114,11 +95,8 @@ def test_what_is_missing_or_damaged_is_named(inputs, tmp_path, file, text, messa
     with pytest.raises(UserError, match=message) as error:
         check_inputs(arguments(**inputs))
     assert "\n" not in str(error.value)
-
-
-def test_a_data_root_that_is_no_folder(inputs, tmp_path):
     with pytest.raises(UserError, match=r"data_root: .* is not a folder; set it to the"):
-        check_inputs(arguments(**inputs | {"data_root": f"{tmp_path}/test.jsonl"}))
+        check_inputs(arguments(**inputs | {"data_root": f"{tmp_path}/none"}))
 
 
 @pytest.mark.parametrize(
@@ -179,10 +157,8 @@ def test_the_context_counts_where_it_may_cut_a_prompt():
 
 
 def test_the_tasks_by_name():
-    names = ["aime24", "aime25", "arc_challenge", "brumo25", "cmimc25", "gpqa_diamond", "gsm8k",
-             "hmmt25", "held_out", "math500", "transfer"]  # fmt: skip
-    names.sort()
-    assert names == suite.THINK_TASKS
+    names = "aime24 aime25 arc_challenge brumo25 cmimc25 gpqa_diamond gsm8k held_out hmmt25 math500"
+    assert [*names.split(), "transfer"] == suite.THINK_TASKS
     assert suite.OFFICIAL_TASKS == ["arc_challenge", "gpqa_diamond", "gsm8k", "math500"]
-    for name in names:
+    for name in suite.THINK_TASKS:
         assert f"metadata: {{benchmark: {name}}}" in (suite.FOLDER / f"{name}.yaml").read_text()
