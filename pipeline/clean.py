@@ -46,7 +46,7 @@ OPTIMIZER_FILES = (
 def find(run: str) -> list[Path]:
     """The folders in a run that stages and tools have written, their links and locks.
 
-    `eval.1` has earlier results, `data.tokens` what SFT has tokenized.
+    `eval.1` has results that version 0.2.0 kept, `data.tokens` what SFT has tokenized.
 
     Raises:
         UserError: the folder may hold other files too, as a home folder does.

@@ -29,7 +29,8 @@ def looks_current(request: Request, stage: str, words: Sequence[str]) -> bool:
     made = manifest.read(Path(request.run, stage))
     if made is None or made["stage"] != stage:
         return False
-    if stage == "eval" and request["data_root"]:  # which may hold other problems than before
+    # A folder of data may hold other problems than before; another folder has other results.
+    if stage == "eval" and (request["data_root"] or "--output_dir" in words):
         return False
     # Of eval `code` is this hash, and the versions of the libraries that score.
     code = [ROOT / place for place in STAGES[stage].code]

@@ -42,7 +42,8 @@ def assign(entries: Iterable[str], goals: Sequence[str] = (), recipe: str = "") 
         known = keys_of(owner)
         if key in VARIABLES and (owner in OPTIONS or key not in known):
             raise UserError(f"{entry}: is a variable; write {key.upper()}={text}")
-        if key in TAKEN:
+        # Results of other settings are not overwritten: another folder has theirs.
+        if key in TAKEN and (owner, key) != ("eval", "output_dir"):
             raise UserError(f"{entry}: the command sets {key}; leave it out, or give RECIPE or RUN")
         if key not in known:
             having = having_key(key)

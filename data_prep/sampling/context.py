@@ -42,18 +42,12 @@ def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[in
     return prompt_ids, whole[len(prompt_ids) :]
 
 
-def is_cut(
-    wanted: Request | Continuation, tokenizer: Any, max_length: int, pair_length: int
-) -> bool:
-    """Whether a prompt is cut on the left.
-
-    Args:
-        max_length: the model's context, of a prompt and what is generated after it, in tokens.
-        pair_length: the longest prompt and continuation of which the log-likelihood reads all.
-    """
+def is_cut(wanted: Request | Continuation, engine: Any) -> bool:
+    """Whether an engine cuts a prompt on the left, to fit the context with what comes after it."""
     if not may_be_cut(wanted):
         return False
     if isinstance(wanted, Continuation):
-        prompt_ids, ids = encode_pair(tokenizer, wanted.prompt, wanted.continuation)
-        return len(prompt_ids) + len(ids) > pair_length
-    return len(tokenizer(wanted.prompt)["input_ids"]) > max_length - wanted.settings.max_new_tokens
+        prompt_ids, ids = encode_pair(engine.tokenizer, wanted.prompt, wanted.continuation)
+        return len(prompt_ids) + len(ids) > engine.pair_length
+    num = len(engine.tokenizer(wanted.prompt)["input_ids"])
+    return num > engine.max_length - wanted.settings.max_new_tokens

@@ -9,14 +9,14 @@ Log-likelihoods are the harness's own.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 import transformers
 
 from data_prep.sampling import SamplingArguments
-from data_prep.sampling.context import fit, is_cut
+from data_prep.sampling.context import fit
 from data_prep.sampling.generate import RowProcessor, generate
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.errors import OutOfMemoryError, UserError
@@ -28,6 +28,7 @@ from pipeline.models.weights import check_tokens
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
 LOGLIKELIHOOD_BATCH = 8
+LOGLIKELIHOOD_WINDOW = 512  # pairs that the harness is handed at once: a kill loses no more
 
 
 def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
@@ -173,7 +174,6 @@ class HfEngine:
         self.model = model.to(choose_device(device_index)).eval()
         self._batch_size, self._is_fast = args.batch_size, args.fast_generation
         self._fault = f"{key}: {not_finite(checkpoint, args.dtype)}"
-        self._harness_model: Any = None
         # Recurrent models have no limit of their own, and some configurations name none.
         config = model.config.get_text_config()
         length = getattr(config, "max_position_embeddings", None)
@@ -257,50 +257,37 @@ class HfEngine:
         """Yield `(index, (log-probability in nats, is it greedy))`, by the harness's own model."""
         from lm_eval.api.instance import Instance
 
-        harness_model = self._load_harness_model()
-        most = harness_model.max_length
-        for pair in pairs:
-            ids = self.tokenizer.encode(pair.continuation, add_special_tokens=False)
-            if len(ids) > most:
-                raise UserError(
-                    f"{pair.place}a continuation of {len(ids)} tokens exceeds the model's context "
-                    f"of {most} tokens; leave the task out, or remove the row"
-                )
-        # Equal prompts together: the harness computes a shared context once.
-        order = sorted(range(len(pairs)), key=lambda i: (-len(pairs[i].prompt), pairs[i].prompt))
-        for start in range(0, len(order), LOGLIKELIHOOD_BATCH):
-            batch = order[start : start + LOGLIKELIHOOD_BATCH]
-            instances = [
-                Instance("loglikelihood", {}, (pairs[i].prompt, pairs[i].continuation), i)
-                for i in batch
+        for start in range(0, len(pairs), LOGLIKELIHOOD_WINDOW):
+            window = pairs[start : start + LOGLIKELIHOOD_WINDOW]
+            asked = [
+                Instance("loglikelihood", {}, (one.prompt, one.continuation), at)
+                for at, one in enumerate(window)
             ]
-            found = harness_model.loglikelihood(instances, disable_tqdm=True)
+            found = self._harness_model.loglikelihood(asked, disable_tqdm=True)
             if not all(math.isfinite(total) for total, _ in found):
                 raise UserError(self._fault)
-            yield from zip(batch, found, strict=True)
+            yield from enumerate(found, start)
 
-    def _load_harness_model(self) -> Any:
-        """The harness's model around this one, made when it is first asked for."""
+    @cached_property
+    def _harness_model(self) -> Any:
+        """The harness's model around this one."""
         from lm_eval.models.huggingface import HFLM
 
-        if self._harness_model is None:
-            self._harness_model = HFLM(
-                pretrained=self.model,
-                tokenizer=self.tokenizer,
-                batch_size=min(self._batch_size, LOGLIKELIHOOD_BATCH),
-                logits_cache=False,  # it mixes up requests that split one text in different places
-            )
-        return self._harness_model
+        return HFLM(
+            pretrained=self.model,
+            tokenizer=self.tokenizer,
+            batch_size=min(self._batch_size, LOGLIKELIHOOD_BATCH),
+            logits_cache=False,  # it mixes up requests that split one text in different places
+        )
 
-    def is_cut(self, wanted: Request | Continuation) -> bool:
-        """Whether the prompt is cut on the left to fit the context."""
-        is_pair = isinstance(wanted, Continuation)
-        # The harness reads one token more: the last one of a continuation is no input.
-        pair_length = self._load_harness_model().max_length + 1 if is_pair else 0
-        return is_cut(wanted, self.tokenizer, self.max_length, pair_length)
+    @property
+    def pair_length(self) -> int:
+        """The longest prompt and continuation of which the log-likelihood reads all, in tokens."""
+        return self._harness_model.max_length + 1  # a continuation's last token is no input
 
     def close(self) -> None:
         """Free the model's memory."""
-        self.model = self._harness_model = None
+        vars(self).pop("_harness_model", None)
+        self.model = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

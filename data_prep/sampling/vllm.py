@@ -1,9 +1,9 @@
 """The vLLM engine: completions and log-likelihoods of one checkpoint by continuous batching.
 
 vLLM is optional: it is imported when an engine is built, in an environment of its own. The engine
-differs from the harness's vLLM model. Every sample has its own seed and is passed on as it
-finishes, with its token count. Only the end-of-sequence ids of the checkpoint's generation config
-are used.
+differs from the harness's vLLM model. Every sample has its own seed and is passed on with its token
+count, a window of requests at a time. Only the end-of-sequence ids of the checkpoint's generation
+config are used.
 """
 
 import math
@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from data_prep.sampling import NO_VLLM, SamplingArguments
-from data_prep.sampling.context import encode_pair, fit, is_cut
+from data_prep.sampling.context import encode_pair, fit
 from data_prep.sampling.hf import cut_at, eos_token_ids, not_finite, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.console import VLLM_ENVIRONMENT, UnfailingFile
@@ -27,23 +27,14 @@ from pipeline.memory import memory_fault
 from pipeline.models.checkpoints import base_and_adapter, read_json, tokenizer_path
 from pipeline.models.tokenizer import open_tokenizer
 
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
+WINDOW = 512  # requests at a time: a kill loses no more
 RANKS = {"r": int, "rank_pattern?": ({str: int}, None)}  # of an adapter_config.json
 # What launchers tell their processes. vLLM would take each of them for a part of one engine.
 LAUNCHER = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "GROUP_WORLD_SIZE",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RUN_ID",
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+    "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_USE_AGENT_STORE",
-)
+)  # fmt: skip
 
 
 @contextmanager
@@ -126,8 +117,9 @@ class VllmEngine:
                 self._start(checkpoint, args, is_cpu)
             torch.set_num_threads = set_num_threads  # on a CPU, vLLM leaves a stub in its place
         self._fault = f"backend: vllm: {not_finite(checkpoint, args.dtype)}"
-        model_config = self._engine.model_config
+        model_config = self._llm.model_config
         self.max_length: int = model_config.max_model_len  # tokens
+        self.pair_length = self.max_length - 1  # vLLM reserves a place for a generated token
         configured = model_config.try_get_generation_config().get("eos_token_id")
         self._eos_ids = eos_token_ids(configured, self.tokenizer)
         if is_cpu:
@@ -146,7 +138,7 @@ class VllmEngine:
             settings |= {"enable_lora": True, "max_lora_rank": lora_rank(adapter)}
         self._lora = LoRARequest("adapter", 1, adapter) if adapter else None
         try:
-            self._engine = LLM(
+            self._llm = LLM(
                 base,
                 tokenizer=self._tokenizer_path,
                 tokenizer_mode="hf",
@@ -158,9 +150,9 @@ class VllmEngine:
                 use_tqdm_on_load=False,
                 disable_log_stats=True,
                 **settings,
-            ).llm_engine
+            )
             if self._lora:
-                self._engine.add_lora(self._lora)  # now, so that a refusal comes now
+                self._llm.llm_engine.add_lora(self._lora)  # now, so that a refusal comes now
         except ValueError as error:
             text = str(error)
             if isinstance(error, ValidationError):  # whose text would repeat all settings
@@ -178,7 +170,7 @@ class VllmEngine:
         """vLLM's attention on CPUs knows some sizes only, and fails at the first prompt."""
         from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-        size = self._engine.model_config.get_head_size()
+        size = self._llm.model_config.get_head_size()
         known = CPUAttentionBackend.get_supported_head_sizes()
         if size not in known:
             self.close()
@@ -188,7 +180,7 @@ class VllmEngine:
             )
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
-        """Yield `(index into requests, completion)` as they finish; settings may differ."""
+        """Yield `(index into requests, completion)`, in order; settings may differ."""
         known: dict[tuple[str, Settings], list[int]] = {}
         for (prompt, settings), one in {
             (one.prompt, one.settings): one for one in requests
@@ -202,10 +194,9 @@ class VllmEngine:
     def loglikelihood(
         self, pairs: Sequence[Continuation]
     ) -> Iterator[tuple[int, tuple[float, bool]]]:
-        """Yield `(index into pairs, (log-probability in nats, is it greedy))` as they finish.
+        """Yield `(index into pairs, (log-probability in nats, is it greedy))`, in order.
 
-        A prompt is cut on the left. vLLM reserves a place for a generated token, so the window is
-        `max_length - 1` tokens. The first of them has no log-probability.
+        A prompt is cut on the left. The first token has no log-probability.
         """
         from vllm import SamplingParams
 
@@ -214,7 +205,7 @@ class VllmEngine:
         asked, starts = [], []
         for pair in pairs:
             prompt_ids, ids = encode_pair(self.tokenizer, pair.prompt, pair.continuation)
-            window = (prompt_ids + ids)[1 - self.max_length :]
+            window = (prompt_ids + ids)[-self.pair_length :]
             if len(ids) >= len(window):
                 raise UserError(
                     f"{pair.place}a continuation of {len(ids)} tokens exceeds vLLM's context of "
@@ -233,29 +224,16 @@ class VllmEngine:
                 raise UserError(self._fault)
             yield index, (total, is_greedy)
 
-    def is_cut(self, wanted: Request | Continuation) -> bool:
-        """Whether the prompt is cut on the left to fit the context."""
-        return is_cut(wanted, self.tokenizer, self.max_length, self.max_length - 1)
-
     def _run(self, asked: Sequence[tuple[list[int], Any]]) -> Iterator[tuple[int, Any]]:
-        """Yield `(index, vLLM's output)` of each (prompt ids, sampling), as they finish."""
+        """Yield `(index, vLLM's output)` of each (prompt ids, sampling), window by window."""
         from vllm.inputs import tokens_input
 
-        waiting: set[str] = set()
-        try:
-            for index, (ids, sampling) in enumerate(asked):
-                waiting.add(str(index))
-                prompt = tokens_input(prompt_token_ids=ids)
-                self._engine.add_request(str(index), prompt, sampling, lora_request=self._lora)
-            while self._engine.has_unfinished_requests():
-                for output in self._engine.step():
-                    if output.finished:
-                        waiting.remove(output.request_id)
-                        yield int(output.request_id), output
-            assert not waiting, "vLLM lost requests"
-        finally:
-            # Where the caller stopped early: its requests must not run on in the next call.
-            self._engine.abort_request(list(waiting))
+        for start in range(0, len(asked), WINDOW):
+            window = asked[start : start + WINDOW]
+            prompts = [tokens_input(prompt_token_ids=ids) for ids, _ in window]
+            sampling = [one for _, one in window]
+            how = {"use_tqdm": False, "lora_request": self._lora}
+            yield from enumerate(self._llm.generate(prompts, sampling, **how), start)
 
     def _read(self, generated: Any, settings: Settings) -> Completion:
         ids = list(generated.token_ids)
@@ -273,7 +251,6 @@ class VllmEngine:
 
     def _sampling(self, request: Request) -> Any:
         from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
 
         settings = request.settings
         end_ids, stops = self._ends(settings)
@@ -287,20 +264,21 @@ class VllmEngine:
             stop=stops,
             stop_token_ids=sorted(end_ids),
             detokenize=bool(stops),  # it is for finding them
-            output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
     def close(self) -> None:
         """Free the device's memory, so that the next checkpoint fits; this engine is then over."""
         from vllm.distributed import cleanup_dist_env_and_memory
 
-        self._engine.engine_core.shutdown()
-        del self._engine
+        self._llm.llm_engine.engine_core.shutdown()
+        del self._llm
         cleanup_dist_env_and_memory()  # collects garbage and empties torch's cache, too
 
 
 def lora_rank(adapter: str) -> int:
     """The smallest rank of vLLM's that the adapter fits in; its layers may differ in rank."""
+    from vllm.config.lora import MaxLoRARanks
+
     config = read_json(Path(adapter) / "adapter_config.json", "checkpoints", RANKS)
-    rank = max(config["r"], *(config.get("rank_pattern") or {}).values(), 1)
-    return min((one for one in LORA_RANKS if one >= rank), default=rank)
+    rank = max(1, config["r"], *(config.get("rank_pattern") or {}).values())
+    return min((one for one in get_args(MaxLoRARanks) if one >= rank), default=rank)

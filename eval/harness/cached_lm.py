@@ -11,6 +11,7 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
+from data_prep.sampling.context import is_cut
 from data_prep.sampling.store import (
     Completion,
     Continuation,
@@ -84,7 +85,7 @@ class CachedLM(LM):
         """The samples, those that are missing generated first; `nothing` outside of main."""
         if self._processes.is_main:
             for request, one in zip(requests, wanted, strict=True):
-                if self._engine.is_cut(one):
+                if is_cut(one, self._engine):
                     self.cut[str(request.task_name)].add(request.doc_id)
         fill(
             self._store,

@@ -75,7 +75,6 @@ HOMES = {
         {
             "stages/run/removal.py": "gives what a run cannot use a name of its own",
             "pipeline/folders.py": "puts the link to a run in place",
-            "eval/harness/superseded.py": "puts the folder of earlier results in place",
             "stages/adapters.py": "puts a merged copy's folder in place",
             "stages/trainer/evaluation.py": "puts the best checkpoint's folder in place",
         },

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from data_prep.sampling.context import is_cut
 from data_prep.sampling.store import Completion
 from eval import run
 from pipeline.prompts import build_prompt, form_of
@@ -129,8 +128,9 @@ class Scripted:
             self.asked.append(pair)
             yield index, (-1.0 if self._choose(pair) else -9.0, False)
 
-    def is_cut(self, wanted):
-        return is_cut(wanted, self.tokenizer, self.max_length, self.max_length)
+    @property
+    def pair_length(self):
+        return self.max_length
 
     def close(self):
         pass

@@ -132,7 +132,7 @@ def test_every_process_draws_the_same_examples(data_root):
         assert one.args[0].count(f"Problem: {one.doc['problem']}\n") == 1
 
 
-# Right answers to the official tasks score 1 and wrong ones 0; our grader's view is there too.
+# Correct answers to the official tasks score 1; our grader's view is there too.
 GSM8K = {row["question"]: row["answer"].split()[-1] for row in gsm8k(3, 1)}
 ARC = {
     row["question"]: row["choices"]["text"][row["choices"]["label"].index(row["answerKey"])]
@@ -146,56 +146,40 @@ def last_question(prompt):
     return re.split(r"Question: |Problem:\s", prompt)[-1].rpartition("\n")[0].strip()
 
 
-def answer_official(prompt, is_right=True):
-    """A completion in the form that the task's own parsers read."""
+def write(request):
+    """A completion in the form that the task's own parsers read; none for a think-aware task."""
+    prompt = request.prompt
+    if request.settings.rendered:
+        return "", False
     if "What is the correct answer to this question:" in prompt:
-        (letter,) = OPTION.findall(prompt)
-        other = "ABCD"["ABCD".index(letter) - 1]
-        return f"So it decays. The answer is ({letter if is_right else other})."
+        return f"So it decays. The answer is ({OPTION.findall(prompt)[0]}).", False
     if "Solution:" in prompt or "Find $a_" in prompt:
         gold = MATHS[int(re.findall(r"Find \$a_(\d)\$", prompt)[-1])]
-        gold = gold if is_right else "123"
         final = f"Final Answer: The final answer is ${gold}$. I hope it is correct."
-        return final if "Solution:" in prompt else f"It is ${gold}$"
-    gold = GSM8K[last_question(prompt)] if is_right else "123"
-    return f"Counting them, so #### {gold}"
+        return final if "Solution:" in prompt else f"It is ${gold}$", False
+    return f"Counting them, so #### {GSM8K[last_question(prompt)]}", False
 
 
-def engine(checkpoint, is_right):
-    def write(request):
-        if request.settings.rendered:  # a think-aware task
-            return "", False
-        return answer_official(request.prompt, is_right), False
-
-    def choose(pair):
-        if "What is the correct answer to this question:" in pair.prompt:
-            (letter,) = OPTION.findall(pair.prompt)
-            return (pair.continuation == f" ({letter})") == is_right
-        return (pair.continuation == f" {ARC[last_question(pair.prompt)]}") == is_right
-
-    return Scripted(checkpoint, write, choose)
+def choose(pair):
+    if "What is the correct answer to this question:" in pair.prompt:
+        return pair.continuation == f" ({OPTION.findall(pair.prompt)[0]})"
+    return pair.continuation == f" {ARC[last_question(pair.prompt)]}"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, tiny_model_dir):
-    """The checkpoints `right` and `wrong`, evaluated on every official task."""
+def right(tmp_path_factory, tiny_model_dir):
+    """The results of a model that is always correct, on every official task."""
     folder = tmp_path_factory.mktemp("official-scripted")
     write_official(folder / "data")
-    names = ("right", "wrong")
-    for name in names:
-        shutil.copytree(tiny_model_dir, folder / name)
-    engines = {name: engine(tiny_model_dir, name == "right") for name in names}
-    with recite(**engines):
-        evaluate(
-            folder, *(f"{name}={folder}/{name}" for name in names), tasks=OFFICIAL_TASKS,
-            official=OFFICIAL_TASKS, data_root=folder / "data", limit=3,
+    with recite(**{tiny_model_dir.name: Scripted(tiny_model_dir, write, choose)}):
+        return evaluate(
+            folder, f"right={tiny_model_dir}", tasks=OFFICIAL_TASKS, official=OFFICIAL_TASKS,
+            data_root=folder / "data", limit=3,
         )  # fmt: skip
-    return folder
 
 
-@pytest.mark.parametrize("name", ["right", "wrong"])
-def test_right_answers_score_one_and_wrong_ones_nothing(folder, name):
-    tasks = read_scores(folder / "eval" / name)["tasks"]
+def test_correct_answers_score_one(right):
+    tasks = read_scores(right)["tasks"]
     assert list(tasks) == OFFICIAL_TASKS
     found = {
         f"{mode.removeprefix('official:')} {metric}": one["value"]
@@ -204,7 +188,7 @@ def test_right_answers_score_one_and_wrong_ones_nothing(folder, name):
         if mode.startswith("official:")
         for metric, one in value["metrics"].items()
     }
-    assert set(found.values()) == {float(name == "right")}, found
+    assert set(found.values()) == {1.0}, found
     assert sorted(found) == [
         "arc_challenge acc,none", "arc_challenge acc_norm,none",
         "gpqa_diamond_cot_zeroshot exact_match,flexible-extract",
@@ -216,17 +200,15 @@ def test_right_answers_score_one_and_wrong_ones_nothing(folder, name):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["right", "wrong"])
-def test_every_row_has_its_problem_and_outcome(folder, name):
-    rows = [r for r in read_rows(folder / "eval" / name) if r["mode"].startswith("official:")]
+def test_every_row_has_its_problem_and_outcome(right):
+    rows = [row for row in read_rows(right) if row["mode"].startswith("official:")]
     assert len(rows) == 3 * len(TASKS)
     for row in rows:
-        assert (row["score"], row["outcome"]) == (float(name == "right"), name)
-        if row["completion"] is None:
-            continue
-        # No thought: our grader reads no answer, and the lenient reading does.
-        assert row["verdict"] == "no_think" and not row["well_formed"]
-        assert row["lenient"] == name
+        assert (row["score"], row["outcome"]) == (1.0, "right")
+        if row["completion"] is not None:
+            # No thought: our grader reads no answer, and the lenient reading does.
+            assert row["verdict"] == "no_think" and not row["well_formed"]
+            assert row["lenient"] == "right"
     golds = {
         mode: [row["gold"] for row in rows if row["mode"] == f"official:{mode}"] for mode in TASKS
     }
@@ -236,8 +218,8 @@ def test_every_row_has_its_problem_and_outcome(folder, name):
     assert golds["arc_challenge"] == [["B"], ["C"], ["A"]]
 
 
-def test_the_options_of_gpqa_are_those_that_were_shown(folder):
-    rows = [row for row in read_rows(folder / "eval" / "right") if row["task"] == "gpqa_diamond"]
+def test_the_options_of_gpqa_are_those_that_were_shown(right):
+    rows = [row for row in read_rows(right) if row["task"] == "gpqa_diamond"]
     official = [row for row in rows if row["mode"].startswith("official:")]
     assert len(official) == 6
     for row in official:
@@ -257,14 +239,13 @@ def test_cut_prompts_are_counted_and_told(tmp_path, tiny_model_dir, capsys):
     """Also where all completions are stored: the count is of the prompts."""
     write_official(tmp_path / "data")
     settings = {"tasks": ["gsm8k"], "official": ["gsm8k", "arc_challenge"], "limit": 3}
-    scripted = engine(tiny_model_dir, True)
+    scripted = Scripted(tiny_model_dir, write, choose)
     scripted.max_length = 700
-    for final_number in (False, True):  # scored again
+    for _ in range(2):
         with recite(**{tiny_model_dir.name: scripted}):
             done = evaluate(
-                tmp_path, f"base={tiny_model_dir}", data_root=tmp_path / "data",
-                final_number=final_number, **settings,
-            )  # fmt: skip
+                tmp_path, f"base={tiny_model_dir}", data_root=tmp_path / "data", **settings
+            )
         tasks = read_scores(done)["tasks"]
         found = [
             tasks[task][f"official:{task}"]["num_cut_prompts"] for task in settings["official"]
@@ -272,3 +253,4 @@ def test_cut_prompts_are_counted_and_told(tmp_path, tiny_model_dir, capsys):
         assert found == [3, 3] and "num_cut_prompts" not in tasks["gsm8k"]["greedy"]
         err = capsys.readouterr().err
         assert err.count("lack their beginning: gsm8k 3, arc_challenge 3") == 1
+        (done / "scores.json").unlink()  # scored again

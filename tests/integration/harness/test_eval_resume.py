@@ -1,5 +1,6 @@
 """No finished sample is generated twice, and none is taken for another checkpoint's."""
 
+import json
 import shutil
 import sys
 
@@ -7,8 +8,10 @@ import pytest
 
 from eval import run
 from pipeline.errors import UserError
+from tests.integration.conftest import build_tiny_model
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
+    Scripted,
     counting,
     evaluate,
     flags,
@@ -16,8 +19,10 @@ from tests.integration.harness.eval_runs import (
     read_keys,
     read_rows,
     read_scores,
+    recite,
     write_problems,
 )
+from tests.results import left_in
 
 pytestmark = pytest.mark.integration
 NUM = len(PROBLEMS)
@@ -35,7 +40,7 @@ def finished(tmp_path_factory, tiny_model_dir):
 @pytest.fixture
 def again(finished, tmp_path, tiny_model_dir):
     """Function: evaluate a copy of it again; returns its folder and what the engine was asked."""
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(finished, tmp_path, symlinks=True, dirs_exist_ok=True)
 
     def call(**settings):
         # The path of the test file is part of the inputs.
@@ -45,10 +50,6 @@ def again(finished, tmp_path, tiny_model_dir):
         return folder, asked
 
     return call
-
-
-def by_sample(rows):
-    return {(row["id"], row["mode"], row["sample"]): row for row in rows}
 
 
 def evaluate_alone(*words):
@@ -64,20 +65,21 @@ def test_a_killed_evaluation_goes_on(fork_server, tmp_path, tiny_model_dir):
     checkpoint = f"base={tiny_model_dir}"
     setup = (evaluate_alone, *flags(tmp_path, checkpoint, **one_by_one))
     pids = fork_server.start(tmp_path / "process", setup=setup)
-    path = tmp_path / "eval" / "base" / "samples" / "samples-0.jsonl"
     try:
-        while not path.is_file() or path.read_bytes().count(b"\n") < 15:
+        while not (found := [*tmp_path.glob("eval/base-*/samples/samples-0.jsonl")]) or (
+            found[0].read_bytes().count(b"\n") < 15
+        ):
             ended = fork_server.wait(pids[0], seconds=0.01)
             assert ended is None, "the evaluation ended before it could be killed"
     finally:
         fork_server.kill(pids)
-    assert not (tmp_path / "eval" / "base" / "scores.json").exists()
-    assert not (tmp_path / "eval" / "manifest.json").exists()
+    (path,) = found
+    assert not [*tmp_path.glob("eval/*/scores.json"), *tmp_path.glob("eval/manifest.json")]
 
     # What a kill within a write leaves: the last line without its end.
     whole = path.read_bytes()[: path.read_bytes().rfind(b"\n") + 1]
     path.write_bytes(whole[:-5])
-    before = read_keys(tmp_path / "eval" / "base")
+    before = read_keys(path.parents[1])
     assert 14 <= len(before) < 80
 
     with counting() as asked:
@@ -93,34 +95,31 @@ def test_a_killed_evaluation_goes_on(fork_server, tmp_path, tiny_model_dir):
 
 
 def test_more_samples_keep_those_that_are_there(again, finished):
+    def by_sample(rows):
+        return {(row["id"], row["mode"], row["sample"]): row for row in rows}
+
     before = by_sample(read_rows(finished / "eval" / "base"))
     folder, asked = again(num_samples=4)
     assert sorted(request.sample for request in asked) == [2] * NUM + [3] * NUM
     after = by_sample(read_rows(folder))
     assert len(after) == NUM * 5
     assert {key: after[key] for key in before} == before
-    assert "avg@4" in read_scores(folder)["tasks"]["held_out"]["sampled"]["metrics"]
-
-    folder, asked = again(num_samples=1)
-    assert asked == []
-    assert by_sample(read_rows(folder)).items() <= before.items()
 
 
-def test_another_prompt_generates_anew(again, tmp_path):
-    before = read_rows(tmp_path / "eval" / "base")
-    test_file = tmp_path / "test.jsonl"
-    write_problems(test_file, prompt_name="think")
-    folder, asked = again(test_file=test_file)
-    assert len(asked) == 3 * NUM
-    assert all("step by step" in row["prompt"] for row in read_rows(folder))
-
-    # Another gold is another score of the same completions; the old prompts' are still there.
+def test_another_folder_may_have_the_samples(again, tmp_path, finished):
+    """Another gold is another score of the same completions, and another prompt has its own."""
+    before, test_file = read_rows(finished / "eval" / "base"), tmp_path / "test.jsonl"
+    shared = {"test_file": test_file, "samples_dir": tmp_path / "eval/base/samples"}
     write_problems(test_file, dict.fromkeys(PROBLEMS, "77"))
-    folder, asked = again(test_file=test_file)
+    folder, asked = again(**shared, output_dir=tmp_path / "eval-2")
     assert asked == []
     found = read_rows(folder)
     assert [row["completion"] for row in found] == [row["completion"] for row in before]
     assert all(row["gold"] == ["77"] for row in found)
+    write_problems(test_file, prompt_name="think")
+    folder, asked = again(**shared, output_dir=tmp_path / "eval-3")
+    assert len(asked) == 3 * NUM
+    assert all("step by step" in row["prompt"] for row in read_rows(folder))
 
 
 def test_other_sampling_code_generates_all(again, monkeypatch):
@@ -128,59 +127,62 @@ def test_other_sampling_code_generates_all(again, monkeypatch):
     assert len(again()[1]) == 3 * NUM
 
 
-@pytest.mark.parametrize(
-    ("name", "size"), [("completions.parquet", None), ("scores.json", None), ("scores.json", 50)]
-)
-def test_results_that_are_not_whole_are_made_again(again, tmp_path, finished, name, size):
-    path = tmp_path / "eval" / "base" / name
-    start = path.read_bytes()[:size]
-    path.unlink()
-    if size is not None:
-        path.write_bytes(start)
-    folder, asked = again()
-    assert asked == []
-    assert read_evaluated(folder.parent) == ["base"]
-    assert read_rows(folder) == read_rows(finished / "eval" / "base")
+def test_one_question_twice(again, tmp_path):
+    """Equal prompts of two problems are samples of their own, numbered on."""
+    row = json.loads((tmp_path / "test.jsonl").read_text().splitlines()[0])
+    with (tmp_path / "test.jsonl").open("a") as file:
+        file.write(json.dumps(row | {"id": "again", "answers": ["8"]}) + "\n")
+    base, asked = again(test_file=tmp_path / "test.jsonl", output_dir=tmp_path / "eval-2")
+    rows = [row for row in read_rows(base) if row["mode"] == "sampled"]
+    texts = [row["completion"] for row in rows if row["id"] in ("p0", "again")]
+    assert len(set(texts)) == 4
+    assert len(read_keys(base)) == len(set(read_keys(base))) == len(asked) == 4 * 3
 
 
-@pytest.fixture(scope="module")
-def other(tmp_path_factory, tiny_model_dir):
-    """A checkpoint like the tiny model with other weights."""
-    from transformers import AutoModelForCausalLM
+def test_results_that_are_not_whole_are_made_again(again, tmp_path, finished):
+    for name, size in (("completions.parquet", None), ("scores.json", None), ("scores.json", 50)):
+        path = tmp_path / "eval" / "base" / name
+        start = path.read_bytes()[:size]
+        path.unlink()
+        if size is not None:
+            path.write_bytes(start)
+        folder, asked = again()
+        assert asked == []
+        assert read_evaluated(folder.parent) == ["base"]
+        assert read_rows(folder) == read_rows(finished / "eval" / "base")
 
-    folder = tmp_path_factory.mktemp("other") / "model"
-    shutil.copytree(tiny_model_dir, folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    model.model.norm.weight.data.mul_(-1)
-    model.save_pretrained(folder)
-    return folder
 
-
-def test_a_checkpoint_that_was_overwritten_in_place(tmp_path, tiny_model_dir, other):
+def test_only_what_changed_is_evaluated(tmp_path, tiny_model_dir, capsys):
+    """A checkpoint that is added, one that is overwritten, and one that is as it was before."""
+    other = tmp_path / "other"
+    other.mkdir()
+    build_tiny_model(other, seed=1)
     write_problems(tmp_path / "test.jsonl")
     shutil.copytree(tiny_model_dir, tmp_path / "sft")
-    first = evaluate(tmp_path, f"sft={tmp_path}/sft")
-    before, keys = read_rows(first), set(read_keys(first))
+    base, sft = f"base={tiny_model_dir}", f"sft={tmp_path}/sft"
+    first = evaluate(tmp_path, sft).resolve()
+    before = read_rows(first)
+    evaluate(tmp_path, base, sft)
+    assert read_evaluated(tmp_path / "eval") == ["base"]
+    assert "sft: already evaluated with the same inputs, kept" in capsys.readouterr().out
+
     shutil.copytree(other, tmp_path / "sft", dirs_exist_ok=True)
     with counting() as asked:
-        evaluate(tmp_path, f"sft={tmp_path}/sft")
-    assert read_evaluated(tmp_path / "eval") == ["sft"]
-    assert len(asked) == 3 * NUM
-    assert read_rows(first) != before
-    assert read_rows(first) == read_rows(evaluate(tmp_path, f"other={other}"))
-    assert len(set(read_keys(first)) - keys) == 3 * NUM
+        second = evaluate(tmp_path, sft, base).resolve()
+    assert len(asked) == 3 * NUM and read_evaluated(tmp_path / "eval") == ["sft"]
+    assert read_rows(first) == before != read_rows(second) and first != second
+    assert read_rows(second) == read_rows(evaluate(tmp_path, f"other={other}"))
 
-    # Back again: the old samples are still good, for the old checkpoint.
     shutil.copytree(tiny_model_dir, tmp_path / "sft", dirs_exist_ok=True)
-    with counting() as asked:
-        evaluate(tmp_path, f"sft={tmp_path}/sft")
-    assert asked == [] and read_rows(first) == before
+    assert evaluate(tmp_path, sft).resolve() == first and read_evaluated(tmp_path / "eval") == []
 
 
 def test_an_evaluation_that_fails_costs_no_earlier_result(tmp_path, tiny_model_dir):
-    write_problems(tmp_path / "test.jsonl")
-    evaluate(tmp_path, f"base={tiny_model_dir}")
-    with pytest.raises(UserError, match=r"^held_out: p\d: .* exceed the model's context of 512"):
-        evaluate(tmp_path, f"base={tiny_model_dir}", max_new_tokens=600)
-    for name in ("manifest.json", "base/scores.json", "base/completions.parquet"):
-        assert (tmp_path / "eval" / name).exists()
+    write_problems(tmp_path / "test.jsonl", {"How many pens? " * 200: "2"})
+    engine = Scripted(tiny_model_dir, lambda _: ("", False))
+    with recite(**{tiny_model_dir.name: engine}):
+        evaluate(tmp_path, f"base={tiny_model_dir}")
+    before = left_in(tmp_path / "eval")
+    with pytest.raises(UserError, match=r"^held_out: p0: .* exceed the model's context of 512"):
+        evaluate(tmp_path, f"base={tiny_model_dir}", num_samples=3)
+    assert left_in(tmp_path / "eval") == before

@@ -1,154 +1,156 @@
-"""`eval.run` from its command line: what it writes, what it shows, and what it asks a model for."""
+"""`eval.run` with a scripted model, whose errors are counted by hand: what it asks and leaves."""
 
+import contextlib
+import io
 import json
 from dataclasses import replace
-from unittest import mock
 
 import pytest
 
 from data_prep.sampling.store import Settings
 from eval.harness.cached_lm import read_settings
+from pipeline.errors import UserError
 from tests.integration.harness.eval_runs import (
-    PROBLEMS,
     Scripted,
-    counting,
     evaluate,
-    read_evaluated,
-    read_keys,
     read_rows,
     read_scores,
     recite,
     write_problems,
 )
+from tests.results import left_in
 
 pytestmark = pytest.mark.integration
+QUESTIONS = {"What is A?": "4", "What is B?": "5", "What is C?": "6", "What is D?": "7"}
+QUESTIONS |= {"What is E?": "1/2"}
+SAMPLED = {
+    "A": ["right", "right", "right", "right, then cut"],
+    "B": ["right", "wrong", "wrong", "unboxed"],
+    "C": ["right", "repeated", "cut with the answer", "wrong"],
+    "D": ["unclosed", "empty", "cut without", "looping"],
+    "E": ["right", "right", "wrong", "wrong as well"],
+}
+GREEDY = ["right", "unboxed", "cut with the answer", "wrong", "unclosed"]
+OUTCOMES = {
+    "right": "right", "right, then cut": "right", "wrong": "wrong", "wrong as well": "wrong",
+    "unboxed": "unread", "repeated": "unread", "looping": "cut off",
+    "cut with the answer": "cut off", "cut without": "cut off", "unclosed": "unclosed",
+    "empty": "no answer",
+}  # fmt: skip
+ASKED = {"num_samples": 4, "temperature": 0.6, "top_p": 0.9, "max_new_tokens": 11, "seed": 5}
 
 
-@pytest.fixture
-def folder(tmp_path):
-    write_problems(tmp_path / "test.jsonl")
-    return tmp_path
+def block(answer):
+    return f"<think>\nSo it is.\n</think>\n\n\\boxed{{{answer}}}"
 
 
-def test_what_a_run_leaves(folder, tiny_model_dir, capsys):
-    base = evaluate(folder, f"base={tiny_model_dir}", num_samples=3)
-    out = capsys.readouterr().out
+def completion(kind, gold):
+    """`(text, whether it was cut off)` of one kind of completion."""
+    right = block(gold)
+    return {
+        "right": (right, False),
+        "right, then cut": (right + "\n\nBecause", True),
+        "wrong": (block(99), False),
+        "wrong as well": (block(98), False),
+        "unboxed": (f"<think>\nSo it is.\n</think>\n\nThe answer is {gold}.", False),
+        "repeated": (f"{right}\n\n{right}", False),
+        "looping": ("<think>\n" + "Wait, no. " * 20, True),
+        "cut with the answer": (f"<think>\nIt is \\boxed{{{gold}}}. But wait", True),
+        "cut without": ("<think>\nLet me see", True),
+        "unclosed": (f"<think>\nSo it is \\boxed{{{gold}}}", False),
+        "empty": ("", False),
+    }[kind]
+
+
+def write(request):
+    """What the checkpoint answers to a request."""
+    at, question = next((i, q) for i, q in enumerate(QUESTIONS) if q in request.prompt)
+    kinds = SAMPLED["ABCDE"[at]] if request.settings.temperature else [GREEDY[at]]
+    return completion(kinds[request.sample], QUESTIONS[question])
+
+
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory, tiny_model_dir):
+    """The folder of an evaluation, its engine, and what it has said."""
+    folder, out = tmp_path_factory.mktemp("scripted"), io.StringIO()
+    write_problems(folder / "test.jsonl", QUESTIONS)
+    engine = Scripted(tiny_model_dir, write)
+    with recite(**{tiny_model_dir.name: engine}), contextlib.redirect_stdout(out):
+        evaluate(folder, f"sft={tiny_model_dir}", **ASKED)
+    return folder, engine, out.getvalue()
+
+
+def test_what_a_run_leaves(scripted, tiny_model_dir):
+    folder, _, out = scripted
     assert out.startswith("eval: 1 checkpoint (1 now, in ") and out.count("\n") == 1
-    assert "on 3 problems of held_out, 12 completions each; results in " in out
-    assert sorted(path.name for path in base.iterdir()) == [
-        "completions.parquet", "samples", "scores.json"
-    ]  # fmt: skip
-
-    rows = read_rows(base)
-    expected = [(f"p{i}", "greedy", 0) for i in range(3)]
-    expected += [(f"p{i}", "sampled", k) for i in range(3) for k in range(3)]
-    assert [(row["id"], row["mode"], row["sample"]) for row in rows] == expected
-    assert all(1 <= row["num_tokens"] <= 8 for row in rows)
-    assert all(row["cut_off"] == (row["num_tokens"] == 8) for row in rows)
-    sampled = [row for row in rows if row["mode"] == "sampled"]
-    assert len({(row["id"], row["completion"]) for row in sampled}) == 9, "no two are alike"
-    found = [(row["question"], row["gold"], row["level"]) for row in rows[:3]]
-    assert found == [(q, [a], level) for level, (q, a) in enumerate(PROBLEMS.items(), 1)]
-
-    scores = read_scores(base)
+    assert "on 5 problems of held_out, 25 completions each; results in " in out
+    sft = folder / "eval/sft"
+    names = sorted(path.name for path in sft.iterdir())
+    assert names == ["completions.parquet", "samples", "scores.json"]
+    scores, rows = read_scores(sft), read_rows(sft)
     assert scores["checkpoint"] == str(tiny_model_dir)
-    assert (scores["num_problems"], scores["num_completions"]) == (3, 12)
+    assert (scores["num_problems"], scores["num_completions"]) == (5, 25)
     assert scores["num_tokens"] == sum(row["num_tokens"] for row in rows)
-    modes = scores["tasks"]["held_out"]
-    common = ["format_rate", "cut_off_rate", "completion_length", "answer_right"]
-    assert [*modes["greedy"]["metrics"]] == ["accuracy", *common]
-    assert [*modes["sampled"]["metrics"]] == ["avg@3", "pass@2", "pass@3", "maj@3", *common]
-
-    manifest = json.loads((folder / "eval" / "manifest.json").read_text())
-    assert manifest["counts"] == {"problems": 3, "completions": 12}
+    manifest = json.loads((folder / "eval/manifest.json").read_text())
+    assert manifest["counts"] == {"problems": 5, "completions": 25}
+    assert [*manifest["files"]] == [
+        f"{sft.readlink()}/{name}" for name in ("scores.json", "completions.parquet")
+    ]
     assert manifest["inputs"] == {
         f"{folder}/test.jsonl": scores["fingerprint"]["data"][f"{folder}/test.jsonl"],
         str(tiny_model_dir): scores["fingerprint"]["checkpoint"],
     }
 
 
-def test_only_what_changed_is_evaluated(folder, tiny_model_dir, capsys):
-    """A checkpoint that is added, and one that is taken out."""
-    evaluate(folder, f"base={tiny_model_dir}")
-    evaluate(folder, f"base={tiny_model_dir}", f"sft={tiny_model_dir}")
-    assert read_evaluated(folder / "eval") == ["sft"]
-    evaluate(folder, f"sft={tiny_model_dir}")
-    assert read_evaluated(folder / "eval") == []
-    assert "sft: already evaluated with the same inputs, kept" in capsys.readouterr().out
+def test_every_completion_has_its_row(scripted):
+    rows = read_rows(scripted[0] / "eval/sft")
+    order = [("held_out", "greedy", f"p{i}", 0) for i in range(5)]
+    order += [("held_out", "sampled", f"p{i}", k) for i in range(5) for k in range(4)]
+    assert [(r["task"], r["mode"], r["id"], r["sample"]) for r in rows] == order
+    kinds = GREEDY + [kind for problem in "ABCDE" for kind in SAMPLED[problem]]
+    for row, kind in zip(rows, kinds, strict=True):
+        (gold,) = row["gold"]
+        assert QUESTIONS[row["question"]] == gold and row["level"] == int(row["id"][1]) + 1
+        text, is_cut = completion(kind, gold)
+        assert (row["completion"], row["cut_off"]) == (text, is_cut)
+        assert row["outcome"] == OUTCOMES[kind]
+        assert row["score"] == float(OUTCOMES[kind] == "right")
+        assert row["num_tokens"] == (32 if is_cut else 10)
+        assert row["prompt"].endswith(f"{row['question']}<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_results_of_other_settings_are_kept(folder, tiny_model_dir, capsys):
-    engine, checkpoint = Scripted(tiny_model_dir, lambda _: ("", False)), f"base={tiny_model_dir}"
-    with recite(**{tiny_model_dir.name: engine}):
-        base = evaluate(folder, checkpoint)
-        before = [read_scores(base), read_rows(base)]
-        evaluate(folder, checkpoint)
-        with (
-            pytest.raises(RuntimeError),
-            mock.patch("eval.run.run_tasks", side_effect=RuntimeError),
-        ):
-            evaluate(folder, checkpoint, temperature=0.5)
-        assert not (folder / "eval.1").exists()
-        evaluate(folder, checkpoint, temperature=0.5)
-        out = capsys.readouterr().out
-        assert f"are kept in {folder}/eval.1/ (temperature: 1.0, not 0.5)\n" in out
-        kept = folder / "eval.1/base"
-        assert [read_scores(kept), read_rows(kept)] == before
-        assert read_scores(base)["settings"]["temperature"] == 0.5
-        manifest = json.loads((folder / "eval.1/manifest.json").read_text())
-        assert manifest["config"]["temperature"] == 1.0
-        evaluate(folder, checkpoint, temperature=0.5, num_samples=3)
-    assert not (folder / "eval.2").exists()
+def test_sampled_metrics_by_hand(scripted):
+    found = read_scores(scripted[0] / "eval/sft")["tasks"]["held_out"]["sampled"]
+    assert (found["num_problems"], found["main"]) == (5, "avg@4")
+    # Right of four: A 4 (the cut comes after the answer), B 1, C 1, D 0, E 2.
+    #   avg@4   1, 1/4, 1/4, 0, 1/2                                        sum 2
+    #   pass@2  1, 1 - C(3,2)/6, the same, 0, 1 - C(2,2)/6 = 5/6           sum 17/6
+    #   pass@4  1, 1, 1, 0, 1                                              sum 4
+    #   maj@4   A 1. B: one against two, 0. C: one against one, the others abstain, 1/2.
+    #           D: nobody votes for it, 0. E: two against one and one, 1.  sum 5/2
+    #   answer_right  A 4, B 2 (unboxed), C 3 (repeated, cut), D 1 (unclosed), E 2   sum 12/4
+    #   format_rate   A 4, B 3 (unboxed), C 2, D 0, E 4                              sum 13/4
+    #   cut_off_rate  A 1, C 1, D 2                                                  sum 4/4
+    #   length        four of 32 tokens, sixteen of 10
+    assert {name: one["value"] for name, one in found["metrics"].items()} == pytest.approx(
+        {
+            "avg@4": 2 / 5, "pass@2": 17 / 30, "pass@4": 4 / 5, "maj@4": 1 / 2,
+            "answer_right": 12 / 20, "format_rate": 13 / 20, "cut_off_rate": 4 / 20,
+            "completion_length": (4 * 32 + 16 * 10) / 20,
+        }
+    )  # fmt: skip
 
 
-def test_one_question_twice(folder, tiny_model_dir):
-    """Equal prompts of two problems are samples of their own, numbered on."""
-    lines = (folder / "test.jsonl").read_text().splitlines()
-    twice = json.loads(lines[0]) | {"id": "again", "answers": ["8"]}
-    (folder / "test.jsonl").write_text("\n".join([*lines, json.dumps(twice)]) + "\n")
-    with counting() as asked:
-        base = evaluate(folder, f"base={tiny_model_dir}")
-    rows = [row for row in read_rows(base) if row["mode"] == "sampled"]
-    texts = [row["completion"] for row in rows if row["id"] in ("p0", "again")]
-    assert len(set(texts)) == 4
-    assert len(read_keys(base)) == len(set(read_keys(base))) == len(asked) == 4 * 3
-
-
-def test_text_that_utf_8_lacks(folder, tiny_model_dir):
-    """Halves of surrogate pairs, zeros and line ends of other kinds, through store and tables."""
-    text = "<think>\n\ud83d\0\u2028\x85\r\n</think>\n\n\\boxed{14}\udc00"
-    with recite(**{tiny_model_dir.name: Scripted(tiny_model_dir, lambda _: (text, False))}):
-        base = evaluate(folder, f"base={tiny_model_dir}")
-        first = read_rows(base)
-        (base / "scores.json").unlink()
-        evaluate(folder, f"base={tiny_model_dir}")
-    shown = text.replace("\ud83d", "\ufffd").replace("\udc00", "\ufffd")
-    assert {row["completion"] for row in first} == {shown}
-    assert read_rows(base) == first
-    assert {row["score"] for row in first if row["id"] == "p0"} == {1.0}
-
-
-def test_what_each_mode_asks_for(folder, tiny_model_dir):
+def test_what_each_mode_asks_for(scripted):
     """From the recipe to the engine; nothing is left to a checkpoint's or the harness's taste."""
-    settings = {"num_samples": 3, "temperature": 0.6, "top_p": 0.9, "max_new_tokens": 11, "seed": 5}
-    engine = Scripted(tiny_model_dir, lambda _: ("", False))
-    with recite(**{tiny_model_dir.name: engine}):
-        evaluate(folder, f"base={tiny_model_dir}", **settings)
-    greedy = Settings(11)
+    engine, greedy = scripted[1], Settings(11)
     sampled = replace(greedy, temperature=0.6, top_p=0.9, seed=5)
     assert (greedy.until, greedy.rendered, greedy.temperature) == ((), True, 0.0)
-    found = [(request.settings, request.sample) for request in engine.asked]
-    assert found.count((greedy, 0)) == 3
-    assert [found.count((sampled, k)) for k in range(3)] == [3, 3, 3]
-    assert len(found) == 12
-
-
-def test_each_request_knows_its_row(folder, tiny_model_dir):
-    """For the line of an error: a row that is too long for the model."""
-    engine = Scripted(tiny_model_dir, lambda _: ("", False))
-    with recite(**{tiny_model_dir.name: engine}):
-        evaluate(folder, f"base={tiny_model_dir}", num_samples=0)
-    assert {one.place for one in engine.asked} == {f"held_out: p{i}: " for i in range(3)}
+    found = [(one.settings, one.sample, one.place) for one in engine.asked]
+    places = [f"held_out: p{i}: " for i in range(5)]
+    expected = [(greedy, 0, place) for place in places]
+    expected += [(sampled, k, place) for place in places for k in range(4)]
+    assert len(found) == 25 and {*found} == {*expected}
 
 
 def test_generation_settings_of_a_task():
@@ -158,3 +160,40 @@ def test_generation_settings_of_a_task():
     official = {"do_sample": False, "temperature": 0.7, "top_p": 0.5, "until": "a"}
     limit = HFLM.max_gen_toks.fget(None)
     assert read_settings(official, 9) == Settings(limit, until=("a",), rendered=False)
+
+
+def test_results_of_other_settings_stay(tmp_path, tiny_model_dir):
+    """Another reading has a folder of its own; it may have the samples of the first."""
+    write_problems(tmp_path / "test.jsonl", QUESTIONS)
+    engine, checkpoint = Scripted(tiny_model_dir, write), f"sft={tiny_model_dir}"
+    with recite(**{tiny_model_dir.name: engine}):
+        evaluate(tmp_path, checkpoint, num_samples=2)
+        before = left_in(tmp_path / "eval")
+        with pytest.raises(UserError, match=r"^final_number: True, not False: .*=(.*)/eval-2$"):
+            evaluate(tmp_path, checkpoint, num_samples=2, final_number=True)
+        assert left_in(tmp_path / "eval") == before
+        where = {"output_dir": tmp_path / "eval-2", "samples_dir": tmp_path / "eval/sft/samples"}
+        other = evaluate(tmp_path, checkpoint, num_samples=2, final_number=True, **where)
+        assert len(engine.asked) == 5 * 3
+        evaluate(tmp_path, checkpoint, num_samples=4)  # more of the same
+    assert len(engine.asked) == 5 * 5 and len(read_rows(tmp_path / "eval/sft")) == 5 * 5
+    greedy = [
+        read_scores(folder)["tasks"]["held_out"]["greedy"]["metrics"]["accuracy"]["value"]
+        for folder in (tmp_path / "eval/sft", other)  # "The answer is 5." is read in the second
+    ]
+    assert greedy == [1 / 5, 2 / 5]
+
+
+def test_text_that_utf_8_lacks(tmp_path, tiny_model_dir):
+    """Halves of surrogate pairs, zeros and line ends of other kinds, through store and tables."""
+    write_problems(tmp_path / "test.jsonl")
+    text = "<think>\n\ud83d\0\u2028\x85\r\n</think>\n\n\\boxed{14}\udc00"
+    with recite(**{tiny_model_dir.name: Scripted(tiny_model_dir, lambda _: (text, False))}):
+        base = evaluate(tmp_path, f"base={tiny_model_dir}")
+        first = read_rows(base)
+        (base / "scores.json").unlink()
+        evaluate(tmp_path, f"base={tiny_model_dir}")
+    shown = text.replace("\ud83d", "\ufffd").replace("\udc00", "\ufffd")
+    assert {row["completion"] for row in first} == {shown}
+    assert read_rows(base) == first
+    assert {row["score"] for row in first if row["id"] == "p0"} == {1.0}

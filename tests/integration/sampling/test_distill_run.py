@@ -45,6 +45,34 @@ def teach(body, _=0):
     return answer(f"\\boxed{{{2 * number if number % 2 == 0 else -7}}}", reasoning)
 
 
+def tagged(body, _=0):
+    """As `teach`, with its answer in tags."""
+    found = teach(body)
+    message = found["choices"][0]["message"]
+    message["content"] = message["content"].replace("\\boxed{", "<answer>")[:-1] + "</answer>"
+    return found
+
+
+class Reciting:
+    """A checkpoint of one's own that is always right; the samples numbered `cut` are cut off."""
+
+    def __init__(self, thought, cut):
+        self.asked, self._thought, self._cut = [], thought, cut
+
+    def complete(self, requests):
+        self.asked.extend(requests)
+        for index, request in enumerate(requests):
+            number = int(request.prompt.partition("user\n")[2].split()[0])
+            thought = self._thought.format(request.sample)
+            text = f"<think>\n{thought}\n</think>\n\n\\boxed{{{2 * number}}}"
+            if request.prompt.endswith("<think>\n"):
+                text = text.removeprefix("<think>")
+            yield index, Completion(text, 5, cut_off=request.sample in self._cut)
+
+    def close(self):
+        pass
+
+
 SERVER = {"backend": "openai", "base_url": "http://server.test/v1"}
 SERVER |= {"model_name_or_path": "teacher", "concurrency": 4}
 
@@ -102,18 +130,6 @@ def test_two_teachers_of_the_same_problems(problems, tmp_path, tiny_model_dir, c
     """A server and a checkpoint: one file, which the data build takes with both traces."""
     from data_prep.builder import __main__ as build
 
-    class Reciting:
-        def complete(self, requests):
-            for index, request in enumerate(requests):
-                number = int(request.prompt.partition("user\n")[2].split()[0])
-                yield (
-                    index,
-                    Completion(f"<think>\nby hand\n</think>\n\n\\boxed{{{2 * number}}}", 5, False),
-                )
-
-        def close(self):
-            pass
-
     others = [
         SERVER | {"name": "QwQ", "prompt": "answer_tags", "keep": 2},
         {
@@ -128,16 +144,12 @@ def test_two_teachers_of_the_same_problems(problems, tmp_path, tiny_model_dir, c
 
     def load_engine(checkpoint, key, args, rank):
         is_server = args.backend == "openai"
-        return load(checkpoint, key, args, rank) if is_server else Reciting()
+        return load(checkpoint, key, args, rank) if is_server else Reciting("by hand", ())
 
-    def tagged(body, number):
-        found = teach(body)
-        message = found["choices"][0]["message"]
-        message["content"] = message["content"].replace("\\boxed{", "<answer>")[:-1] + "</answer>"
-        return found
-
-    with serve(tagged), mock.patch.object(problems_module, "load_engine", load_engine):
+    with serve(tagged) as server, mock.patch.object(problems_module, "load_engine", load_engine):
         rows = run(folder, problems, config=recipe)
+    asked = {request["messages"][0]["content"] for request in server.requests}
+    assert asked == {PROMPTS["answer_tags"].system}
     each = ["QwQ", "QwQ", "own"]
     assert [(row["id"], row["teacher"], row["trace"]) for row in rows] == [
         (f"p{n}", name, trace)
@@ -185,47 +197,19 @@ def test_two_checkpoints_are_loaded_one_after_the_other(problems, tmp_path):
         assert {one["model_name_or_path"] for one in others[:count]} < {*written["inputs"]}
 
 
-def test_another_prompt(problems, tmp_path):
-    def tagged(body, number):
-        found = teach(body)
-        message = found["choices"][0]["message"]
-        message["content"] = message["content"].replace("\\boxed{", "<answer>")[:-1] + "</answer>"
-        return found
-
-    with serve(tagged) as server:
-        rows = run(tmp_path / "out", problems, **SERVER, prompt="answer_tags")
-        asked = {request["messages"][0]["content"] for request in server.requests}
-    assert asked == {PROMPTS["answer_tags"].system}
-    assert len(rows) == NUM_PROBLEMS // 2
-
-
 @pytest.mark.parametrize("is_prefilled", [False, True])
 def test_a_teacher_of_one_s_own(problems, tmp_path, is_prefilled):
-    model = tmp_path / "model"
+    model, engine = tmp_path / "model", Reciting("no. {}", (0,))
     model.mkdir()
     build_tiny_model(model)
     if is_prefilled:
         template = model / "chat_template.jinja"
         assert "assistant\n{%" in template.read_text()
         template.write_text(template.read_text().replace("assistant\n{%", "assistant\n<think>\n{%"))
-    asked = []
-
-    class Reciting:
-        def complete(self, requests):
-            asked.extend(requests)
-            for index, request in enumerate(requests):
-                number = int(request.prompt.partition("user\n")[2].split()[0])
-                text = f"<think>\nno. {request.sample}\n</think>\n\n\\boxed{{{2 * number}}}"
-                text = text.removeprefix("<think>") if is_prefilled else text
-                yield index, Completion(text, 5, cut_off=request.sample == 0)
-
-        def close(self):
-            pass
-
-    with mock.patch("data_prep.sampling.problems.load_engine", return_value=Reciting()):
+    with mock.patch("data_prep.sampling.problems.load_engine", return_value=engine):
         rows = run(tmp_path / "out", problems, model_name_or_path=model, dtype="float32")
     tail = "<|im_start|>assistant\n" + ("<think>\n" if is_prefilled else "")
-    assert {request.prompt.endswith(tail) for request in asked} == {True}
+    assert {request.prompt.endswith(tail) for request in engine.asked} == {True}
     assert [row["solution"] for row in rows] == ["no. 1"] * NUM_PROBLEMS
     assert manifest.read(tmp_path / "out")["dropped"] == {
         "cut_off": NUM_PROBLEMS, "not_needed": NUM_PROBLEMS

@@ -12,9 +12,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from data_prep.sampling import SamplingArguments
+from data_prep.sampling import SamplingArguments, vllm
 from data_prep.sampling.store import Continuation, Request, Settings
-from data_prep.sampling.vllm import LORA_RANKS, VllmEngine, choose_visible, lora_rank
+from data_prep.sampling.vllm import VllmEngine, choose_visible, lora_rank
 from pipeline.errors import UserError
 from tests.integration.sampling.test_hf_engine import (
     answers,
@@ -96,7 +96,7 @@ def reference(model, tokenizer):
 def test_greedy_completions_are_those_of_transformers(engine, tokenizer, reference):
     completions = answers(engine, [Request(prompt, GREEDY) for prompt in PROMPTS])
     assert facts(completions) == expected_facts(tokenizer, reference)
-    assert engine._engine.model_config.dtype == torch.float32
+    assert engine._llm.model_config.dtype == torch.float32
 
 
 def test_a_sample_is_its_own_in_any_batch(engine):
@@ -109,13 +109,15 @@ def test_a_sample_is_its_own_in_any_batch(engine):
     assert answers(engine, [Request(PROMPTS[1], reseeded)])[0] not in alone
 
 
-def test_completions_come_as_they_finish(engine):
+def test_requests_go_in_windows(engine, monkeypatch):
     requests = [Request(PROMPTS[i], Settings(num)) for i, num in enumerate((60, 5, 30))]
+    expected = facts(answers(engine, requests))
+    monkeypatch.setattr(vllm, "WINDOW", 2)
     stream = engine.complete(requests)
-    assert next(stream)[0] == 1
-    stream.close()  # the caller gives up
-    assert not engine._engine.has_unfinished_requests()
-    assert answers(engine, requests[:1])[0].num_tokens == 60
+    assert [next(stream)[0], next(stream)[0]] == [0, 1]
+    stream.close()  # the caller gives up: nothing runs on
+    assert not engine._llm.llm_engine.has_unfinished_requests()
+    assert facts(answers(engine, requests)) == expected
 
 
 def test_stop_strings(engine, tokenizer, reference):
@@ -170,9 +172,6 @@ def test_devices():
 
 
 def test_ranks(tmp_path):
-    from vllm.config.lora import MaxLoRARanks
-
-    assert MaxLoRARanks.__args__ == LORA_RANKS
     for config, rank in (({"r": 4}, 8), ({"r": 32, "rank_pattern": {"q_proj": 65}}, 128)):
         (tmp_path / "adapter_config.json").write_text(json.dumps(config))
         assert lora_rank(str(tmp_path)) == rank
@@ -187,7 +186,7 @@ def test_refusals_are_one_line(start, model, tiny_model_dir, tmp_path, monkeypat
         start(model, vllm_max_model_length=10**6)
     assert "\n" not in str(info.value)
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(UserError, match=r"vLLM is not installed .*make gpu-env"):
+    with pytest.raises(UserError, match=r"vLLM is not installed.*make gpu-env"):
         start(model, seed=1)
 
 

@@ -16,7 +16,6 @@ from pipeline.prompts import build_prompt, form_of
 
 RIGHT = "<think>\n2+2=4\n</think>\n\n\\boxed{4}"
 WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"
-PLAIN = "<think>\n2+2=4\n</think>\n\nThe answer is 4."
 
 
 def row(rendered="user: 2+2\nassistant: ", answers=("4",), prompt_name="none"):
@@ -31,27 +30,24 @@ def process(doc, text):
 
 
 @pytest.mark.parametrize(
-    ("doc", "text", "verdict", "well_formed", "outcome"),
+    ("doc", "text", "verdict", "outcome"),
     [
-        (row(), RIGHT, "right", True, "right"),
-        (row(), "\\boxed{4}", "no_think", False, "unclosed"),
-        (row(), "<think>\nHm.\n</think>\n\nHard to say.", "no_answer", False, "no answer"),
+        (row(), "\\boxed{4}", "no_think", "unclosed"),
         # An R1-style template opens the thought inside the prompt.
-        (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", True, "right"),
-        (row(rendered="…<think>\n"), "2+2 </think> 4", "no_answer", False, "unread"),
-        (row(prompt_name="answer_tags"), "<think>x</think> <answer>4</answer>", "right", True,
-         "right"),
-        (row(answers=("3", "8/2")), RIGHT, "right", True, "right"),
-        (row(answers=("3", "5")), RIGHT, "wrong", True, "wrong"),
-        (row(), RIGHT.replace("{4}", "{2+2}"), "wrong", True, "wrong"),  # copied from the question
-        (row(), PLAIN, "no_answer", False, "unread"),
+        (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", "right"),
+        (row(rendered="…<think>\n"), "2+2 </think> 4", "no_answer", "unread"),
+        (row(prompt_name="answer_tags"), "<think>x</think> <answer>4</answer>", "right", "right"),
+        (row(answers=("3", "8/2")), RIGHT, "right", "right"),
+        (row(answers=("3", "5")), RIGHT, "wrong", "wrong"),
+        (row(), RIGHT.replace("{4}", "{2+2}"), "wrong", "wrong"),  # copied from the question
     ],
-)  # fmt: skip
-def test_one_completion(doc, text, verdict, well_formed, outcome):
+)
+def test_one_completion(doc, text, verdict, outcome):
+    """Each outcome by hand: tests/integration/harness/test_eval_run.py."""
     found = process(doc, text)
     (record,) = found["completions"]
-    assert (record["verdict"], record["well_formed"]) == (verdict, well_formed)
-    assert record["outcome"] == outcome
+    assert (record["verdict"], record["outcome"]) == (verdict, outcome)
+    assert record["well_formed"] == (verdict in ("right", "wrong"))
     assert found["score"] == record["score"] == float(verdict == "right")
     assert (record["completion"], record["num_tokens"], record["cut_off"]) == (text, 9, False)
 

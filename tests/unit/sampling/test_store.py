@@ -23,34 +23,24 @@ SETTINGS = Settings(8, temperature=0.7, top_p=0.9, until=("a",), rendered=True, 
 REQUEST = Request("Mia has", SETTINGS, 1)
 PAIR = Continuation("Mia has", " 14")
 WANTED = [Request(prompt, Settings(8), sample) for prompt in "abc" for sample in range(4)]
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = SampleStore(tmp_path, "model")
-    yield store
-    store.close()
-
-
-def reopen(store, tmp_path, rank=0):
-    store.close()
-    found = SampleStore(tmp_path, "model", rank)
-    found.load()
-    return found
-
-
-def test_a_completion_survives_a_copy():
-    found = pickle.loads(pickle.dumps(Completion("abc", 7, True)))
-    assert (found, found.num_tokens, found.cut_off) == ("abc", 7, True)
-
-
 CHANGES = {
     "max_new_tokens": 9, "temperature": 0.8, "top_p": 1.0, "until": (), "rendered": False,
     "seed": 4,
 }  # fmt: skip
 
 
-def test_everything_that_decides_is_part_of_the_key(store, tmp_path):
+def reopen(tmp_path, rank=0):
+    found = SampleStore(tmp_path, "model", rank)
+    found.load()
+    return found
+
+
+def name(request):
+    return Completion(f"{request.prompt}{request.sample}", 2, False)
+
+
+def test_everything_that_decides_is_part_of_the_key(tmp_path):
+    store = SampleStore(tmp_path, "model")
     assert set(CHANGES) == {field.name for field in fields(Settings)}
     assert {field.name for field in fields(Request)} == {"prompt", "settings", "sample", "place"}
     for one in (REQUEST, PAIR):  # where a row stands decides nothing
@@ -64,14 +54,10 @@ def test_everything_that_decides_is_part_of_the_key(store, tmp_path):
     assert len(set(keys)) == len(keys)
     elsewhere = SampleStore(tmp_path / "elsewhere", "a hf", rank=5)
     assert elsewhere.key(replace(REQUEST)) == keys[-3]
-
-
-def test_the_context_is_part_of_the_key_where_it_may_cut_the_prompt(tmp_path):
+    # The context counts where it may cut the prompt.
     stores = [SampleStore(tmp_path, "model", context=length) for length in (1024, 8192)]
-    official = replace(REQUEST, settings=replace(SETTINGS, rendered=False))
-    for wanted, is_same in ((REQUEST, True), (official, False), (PAIR, False)):
-        one, other = (store.key(wanted) for store in stores)
-        assert (one == other) == is_same
+    for one, is_same in ((REQUEST, True), (wanted[4], False), (PAIR, False)):
+        assert (stores[0].key(one) == stores[1].key(one)) == is_same
 
 
 def test_a_sample_s_seed():
@@ -85,47 +71,38 @@ def test_a_sample_s_seed():
     assert Request("", Settings(1), 0).seed == 8375615582978303630
 
 
-def test_round_trip(store, tmp_path):
-    assert store.missing([REQUEST, PAIR, REQUEST]) == [REQUEST, PAIR]
+def test_what_is_stored_is_read_by_all(tmp_path):
+    first, second = SampleStore(tmp_path, "model"), SampleStore(tmp_path, "model", rank=1)
+    assert first.missing([REQUEST, PAIR, REQUEST]) == [REQUEST, PAIR]
     text = "\ud800 half, \u2028 line, \0, é, 😀\n"
-    store.add(REQUEST, Completion(text, 5, True))
-    store.add(PAIR, (float("-inf"), True))
-    for found in (store, reopen(store, tmp_path)):
-        completion = found.get(REQUEST)
-        assert (completion, completion.num_tokens, completion.cut_off) == (text, 5, True)
-        assert found.get(PAIR) == (float("-inf"), True)
-        assert found.missing([REQUEST, PAIR]) == []
-    assert (tmp_path / "samples-0.jsonl").read_bytes().count(b"\n") == 2
-
-
-def test_the_samples_of_all_processes_are_read(store, tmp_path):
-    second = SampleStore(tmp_path, "model", rank=1)
-    store.add(REQUEST, Completion("a", 1, False))
-    second.add(PAIR, (-2.0, True))
-    second.close()
+    copied = pickle.loads(pickle.dumps(Completion(text, 5, True)))
+    first.add(REQUEST, copied)
+    second.add(PAIR, (float("-inf"), True))
+    first.close(), second.close()
+    found = reopen(tmp_path, rank=7)
+    completion = found.get(REQUEST)
+    assert (completion, completion.num_tokens, completion.cut_off) == (text, 5, True)
+    assert found.get(PAIR) == (float("-inf"), True) and found.missing([REQUEST, PAIR]) == []
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["samples-0.jsonl", "samples-1.jsonl"]
-    alone = reopen(store, tmp_path, rank=7)
-    assert alone.missing([REQUEST, PAIR]) == []
-    assert len(list(tmp_path.iterdir())) == 2, "who makes nothing leaves no file"
+    assert names == ["samples-0.jsonl", "samples-1.jsonl"], "who makes nothing leaves no file"
     with pytest.raises(UserError, match="put output_dir on a file system that all hosts sha"):
-        alone.get(replace(REQUEST, sample=9))
+        found.get(replace(REQUEST, sample=9))
 
 
 @pytest.mark.parametrize("cut", [1, 2, 10, 40])
-def test_a_torn_line_costs_one_sample(store, tmp_path, cut):
+def test_a_torn_line_costs_one_sample(tmp_path, cut):
     wanted = [replace(REQUEST, sample=number) for number in range(3)]
-    for one in wanted[:2]:
-        store.add(one, name(one))
+    with closing(SampleStore(tmp_path, "model")) as store:
+        for one in wanted[:2]:
+            store.add(one, name(one))
     path = tmp_path / "samples-0.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
-    found = reopen(store, tmp_path)
-    # Without its line end alone the last line is complete.
-    assert found.missing(wanted) == wanted[2 if cut == 1 else 1 :]
-    for one in found.missing(wanted):
-        found.add(one, name(one))
-    found = reopen(found, tmp_path)
-    assert [found.get(one) for one in wanted] == list(map(name, wanted))
+    with closing(reopen(tmp_path)) as found:
+        # Without its line end alone the last line is complete.
+        assert found.missing(wanted) == wanted[2 if cut == 1 else 1 :]
+        for one in found.missing(wanted):
+            found.add(one, name(one))
+    assert [reopen(tmp_path).get(one) for one in wanted] == list(map(name, wanted))
 
 
 class Reciting:
@@ -148,12 +125,8 @@ class Reciting:
         self.is_closed = True
 
 
-def name(request):
-    return Completion(f"{request.prompt}{request.sample}", 2, False)
-
-
-def test_what_is_missing_is_generated_once(store, capsys):
-    engine = Reciting()
+def test_what_is_missing_is_generated_once(tmp_path, capsys):
+    store, engine = SampleStore(tmp_path, "model"), Reciting()
     for request in WANTED[:5]:
         store.add(request, Completion("early", 1, False))
     fill(store, WANTED + WANTED[-2:], engine.open, Processes(), "test")
@@ -166,44 +139,33 @@ def test_what_is_missing_is_generated_once(store, capsys):
 
 
 def test_what_is_finished_outlives_an_error(tmp_path):
-    engine = Reciting(fails_at=WANTED[7])
+    engine, second = Reciting(fails_at=WANTED[7]), Reciting()
     with pytest.raises(RuntimeError, match="broke"):
         fill(SampleStore(tmp_path, "model"), WANTED, engine.open, Processes(), "test")
     assert engine.is_closed
-    second = Reciting()
     fill(SampleStore(tmp_path, "model"), WANTED, second.open, Processes(), "test")
     assert second.asked == WANTED[:8]
 
 
-def in_threads(work):
-    """`work(rank, key-value store)` for two ranks at once; what each returned."""
-    meeting, found = HashStore(), {}
+@pytest.mark.parametrize("num_stored", [0, 11])
+def test_processes_share(tmp_path, num_stored):
+    """Two ranks in two threads."""
+    with closing(SampleStore(tmp_path, "model", rank=5)) as before:
+        for request in WANTED[:num_stored]:
+            before.add(request, name(request))
+    engines, meeting, found = [Reciting(), Reciting()], HashStore(), {}
 
-    def call(rank):
-        found[rank] = work(rank, meeting)
+    def work(rank):
+        store = SampleStore(tmp_path, "model", rank)
+        fill(store, WANTED, engines[rank].open, Processes(rank, 2, rank, meeting), "test")
+        found[rank] = rank or [store.get(one) for one in WANTED]
 
-    threads = [threading.Thread(target=call, args=(rank,), daemon=True) for rank in range(2)]
+    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=60)
-    return [found[rank] for rank in range(2)]
-
-
-@pytest.mark.parametrize("num_stored", [0, 11])
-def test_processes_share(tmp_path, num_stored):
-    before = SampleStore(tmp_path, "model", rank=5)
-    for request in WANTED[:num_stored]:
-        before.add(request, name(request))
-    before.close()
-    engines = [Reciting(), Reciting()]
-
-    def work(rank, meeting):
-        store = SampleStore(tmp_path, "model", rank)
-        fill(store, WANTED, engines[rank].open, Processes(rank, 2, rank, meeting), "test")
-        return rank or [store.get(one) for one in WANTED]
-
-    assert in_threads(work) == [list(map(name, WANTED)), 1]
+    assert found == {0: list(map(name, WANTED)), 1: 1}
     todo = WANTED[num_stored:]
     assert [engine.asked for engine in engines] == [todo[0::2], todo[1::2]]
     assert [engine.is_closed for engine in engines] == [True, num_stored == 0]
