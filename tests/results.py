@@ -47,13 +47,20 @@ def left_in(folder: Path) -> dict[str, Any]:
 
 def result(path: Path) -> Any:
     """What of a file is a result: its bytes, JSON of the keys above, or the set of its samples."""
-    if path.name.startswith("samples"):  # the store skips a line that a kill has cut off
-        return {line for line in path.read_bytes().splitlines() if line.endswith(b"]")}
+    if path.name.startswith("samples"):  # the store skips a line that was cut off
+        return {*filter(is_json, path.read_bytes().splitlines())}
     if path.name in RESULTS:
         with contextlib.suppress(ValueError):
             found = json.loads(path.read_bytes())
             return {key: figures(key, found[key]) for key in RESULTS[path.name] if key in found}
     return path.read_bytes()
+
+
+def is_json(line: bytes) -> bool:
+    """Whether a line of a file is whole."""
+    with contextlib.suppress(ValueError):
+        return json.loads(line) is not None
+    return False
 
 
 def figures(key: str, value: Any) -> Any:
