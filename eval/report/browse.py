@@ -7,33 +7,30 @@ GRPO run) and those of the evaluation (`eval/<checkpoint>/completions.parquet`).
 `<run>/completions.html`, which needs nothing else and has at most `MAX_SHOWN` completions.
 """
 
-import hashlib
 import json
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 from pyarrow.dataset import dataset
 
 from eval.report.numbers import COMPLETIONS, shorten
 from eval.report.render import render
-from pipeline.console import clean, notice, one_line
+from pipeline.console import notice, one_line
 from pipeline.errors import UserError, run_cli
 from pipeline.folders import folders_in
-from pipeline.manifest import finite, open_whole
+from pipeline.manifest import open_whole
 from pipeline.settings import parse
 
 PAGE = "completions.html"
 MAX_FILES = 400  # that a training has logged
 MAX_SHOWN, MAX_CHARACTERS = 2_000, 6_000_000  # of a page; the texts share the characters
 TEXTS = ("prompt", "completion")
-FACTS = ("task", "mode", "id", "sample", "prediction", "outcome", "num_tokens", "gold")
+KIND = ["file", "task", "mode", "verdict"]  # of which the page has equal numbers
 
 
 @dataclass
@@ -65,109 +62,81 @@ def find_files(run: Path) -> dict[Path, str]:
     found = {}
     inner = folders_in(run)
     for folder in (run, *inner, *(one for place in inner for one in folders_in(place))):
+        name = str(folder.relative_to(run)) if folder != run else run.resolve().name
         files = sorted(folder.glob("completions/*.parquet"))
         every = -(-len(files) // MAX_FILES) or 1
-        found |= dict.fromkeys(files[::-every][::-1], folder)
-        found |= dict.fromkeys(folder.glob(COMPLETIONS), folder)
-    return {
-        file: str(folder.relative_to(run)) if folder != run else run.resolve().name
-        for file, folder in found.items()
-    }
+        found |= dict.fromkeys([*files[::-every][::-1], *folder.glob(COMPLETIONS)], name)
+    return found
 
 
 def write(path: Path, files: dict[Path, str], title: str) -> tuple[int, int]:
     """Write the page on `{file: name}`; returns how many completions it shows, and of how many."""
-    index = [entry for file, name in files.items() for entry in read_index(file, name)]
+    index = pd.concat([read_index(file) for file in files], ignore_index=True)
     chosen = choose(index)
     limit = MAX_CHARACTERS // max(len(chosen), 1) // len(TEXTS)
     rows = []
-    for file, found in groupby(chosen, key=lambda one: one["file"]):
-        entries = list(found)
-        places = [entry["place"] for entry in entries]
-        texts = dataset(file, format="parquet").take(places, columns=list(TEXTS)).to_pylist()
-        rows += [describe(one | text, limit) for one, text in zip(entries, texts, strict=True)]
+    for file, found in chosen.groupby("file", sort=False):
+        read = dataset(file, format="parquet").take([*found["place"]]).to_pylist()
+        rows += [describe(row, files[Path(file)], limit) for row in read]
     summary = f"{len(rows):,} of {len(index):,} completions"
     if len(rows) < len(index):
         summary += ", drawn at random in equal numbers from files and verdicts: counts are no rates"
-    report = {"title": f"Completions of {title}", "summary": f"{summary}.", "warnings": []}
+    report = {"title": f"Completions of {title}", "result": f"{summary}."}
     with open_whole(path) as file:
-        file.write(render("browse", report=report, rows=finite(rows)))
+        file.write(render("browse", report=report | {"warnings": [], "notes": []}, rows=rows))
     return len(rows), len(index)
 
 
-def is_fact(column: pa.Field) -> bool:
-    """Whether the page shows a column besides the texts: a known one, or a number of TRL's."""
-    if column.name in (*FACTS, "verdict", "step"):
-        return True
-    return column.name not in TEXTS and pa.types.is_floating(column.type)
-
-
-def read_index(file: Path, name: str) -> Iterator[dict[str, Any]]:
-    """One entry for each completion of a file, without its texts, which may be gigabytes."""
+def read_index(file: Path) -> pd.DataFrame:
+    """The kind and the place of each completion of a file, whose texts may be gigabytes."""
     try:
         with parquet.ParquetFile(file) as opened:
-            schema = opened.schema_arrow
-            keys = [column.name for column in schema if is_fact(column)]
-            table = opened.read(keys)
+            names = [name for name in KIND if name in opened.schema_arrow.names]
+            table = opened.read(names).to_pandas()
     except (pa.ArrowInvalid, OSError) as error:  # a trainer writes it at this moment
         notice(f"{file}: left out, cannot be read ({error})")
-        return
-    for place, row in enumerate(table.to_pylist()):
-        if file.name != COMPLETIONS or row["verdict"] is not None:  # else a log-likelihood
-            yield {"file": file, "place": place, "from": name} | row
+        return pd.DataFrame(columns=[*KIND, "place"])
+    table = table.assign(file=str(file), place=range(len(table))).reindex(columns=[*KIND, "place"])
+    # Of an evaluation, a row without a verdict is a log-likelihood.
+    return table[table["verdict"].notna()] if file.name == COMPLETIONS else table
 
 
-def choose(index: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Up to `MAX_SHOWN` random entries, in turn of every file, task, mode and verdict."""
-
-    def draw(entry: dict[str, Any]) -> str:
-        key = f"{entry['from']}/{entry['file'].name}/{entry['place']}"
-        return hashlib.sha256(key.encode()).hexdigest()
-
-    groups: dict[tuple, list] = defaultdict(list)
-    for at, entry in enumerate(index):
-        kind = (entry["file"], *(entry.get(key) for key in ("task", "mode", "verdict")))
-        groups[kind].append((draw(entry), at))
-    turns = [(turn, *one) for found in groups.values() for turn, one in enumerate(sorted(found))]
-    return [index[at] for at in sorted(at for *_, at in sorted(turns)[:MAX_SHOWN])]
+def choose(index: pd.DataFrame) -> pd.DataFrame:
+    """Up to `MAX_SHOWN` random rows, in turn of every file, task, mode and verdict."""
+    drawn = index.sample(frac=1, random_state=0)
+    turn = drawn.groupby(KIND, dropna=False, sort=False).cumcount()
+    return index.loc[turn.sort_values(kind="stable").index[:MAX_SHOWN]].sort_index()
 
 
-def as_text(value: Any) -> str:
+def describe(row: dict[str, Any], origin: str, limit: int) -> dict[str, Any]:
+    """A completion's article on the page; its texts have at most `limit` characters each."""
+    texts = {key: as_text(row.pop(key)) for key in TEXTS}
+    step, verdict = row.pop("step", None), row.pop("verdict", None)
+    row.pop("question", None)  # the prompt has it
+    facts = [
+        f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {shorten(str(value), 200)}"
+        for key, value in row.items()
+        if value is not None and value == value  # no reward is NaN
+    ]
+    return {
+        "from": origin,
+        "step": step,
+        "verdict": verdict or "not graded",
+        "length": len(texts["completion"]),
+        "facts": ", ".join(facts),
+    } | {key: shorten(text, limit) for key, text in texts.items()}
+
+
+def as_text(value: str | list[dict[str, Any]] | None) -> str:
     """A prompt or completion as TRL logs it: a text, or messages, named where there are several."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
+    if value is None or isinstance(value, str):
+        return value or ""
     contents = [message["content"] for message in value]
     parts = [one if isinstance(one, str) else json.dumps(one) for one in contents]
     if len(parts) == 1:
         return parts[0]
     named = zip(value, parts, strict=True)
     return "\n\n".join(f"[{one['role']}]\n{part}" for one, part in named)
-
-
-def describe(row: dict[str, Any], limit: int) -> dict[str, Any]:
-    """A completion's row on the page: texts cleaned, each of at most `limit` characters."""
-    texts = {key: as_text(row[key]) for key in TEXTS}
-    others = row.keys() - {"file", "place", "from", "step", "verdict", *TEXTS}
-    facts = {key: row[key] for key in row if key in others and row[key] is not None}
-    facts = {key: value for key, value in facts.items() if value == value}  # TRL's NaN: no reward
-    return {
-        "from": clean(row["from"]),
-        "step": row.get("step"),
-        "verdict": clean(row.get("verdict") or "not graded"),
-        "length": len(texts["completion"]),
-        "facts": clean(", ".join(f"{key} {show(value)}" for key, value in facts.items())),
-    } | {key: clean(shorten(text, limit)) for key, text in texts.items()}
-
-
-def show(value: Any) -> str:
-    """A fact as text."""
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    if isinstance(value, list):
-        return shorten(" or ".join(map(str, value)), 200)
-    return shorten(str(value), 200)
 
 
 if __name__ == "__main__":

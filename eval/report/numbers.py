@@ -62,6 +62,7 @@ def read_result(folder: Path) -> Result:
         for found in mode["metrics"].values():  # 0.2.0 gave official scores no interval
             found |= {"low": found.get("low"), "high": found.get("high")}
     rows = dataset(folder / COMPLETIONS, format="parquet").to_table(columns=NUMBERS).to_pandas()
+    rows["source"] = rows["source"].fillna("")  # a user's own rows may have none
     return Result(folder, scores, rows.assign(place=range(len(rows))))
 
 
@@ -188,7 +189,7 @@ def level_scores(rows: pd.DataFrame) -> dict[str, dict]:
 
 def source_scores(rows: pd.DataFrame) -> dict[str, dict]:
     """The scores by the data set that a problem came from; empty where all came from one."""
-    found = scores_by("source", rows)
+    found = scores_by("source", rows[rows["source"] != ""])
     return found if len(found) > 1 else {}
 
 

@@ -4,7 +4,7 @@ Sentences and tables are made of the numbers of `numbers.summarise` by the same 
 they cannot differ. Scores are in per cent, changes in points; an interval is a 95 % one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -110,23 +110,16 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
 # What a reader sees of one number.
 
 
-def score_text(score: dict | None) -> str:
+def score_text(score: dict) -> str:
     """`{"value": 0.123, "stderr": 0.01}` as "12.3 ± 1.0", all correct as "100.0 (≥ 90.5)".
 
-    That is the one-sided 95 % bound. None is "-".
+    That is the one-sided 95 % bound.
     """
-    if score is None:
-        return "-"
     text = percent(score["value"])
     if score["value"] in (0, 1):
         bound = abs(score["value"] - unseen_share(score["n"]))
         return f"{text} ({'≥' if score['value'] else '≤'} {percent(bound)})"
     return text if score["stderr"] is None else f"{text} ± {percent(score['stderr'])}"
-
-
-def share_text(share: float | None) -> str:
-    """A share in per cent; None, without evidence, is "-"."""
-    return "-" if share is None else percent(share)
 
 
 def change_text(score: dict) -> str:
@@ -321,14 +314,16 @@ def warnings(report: dict[str, Any]) -> list[str]:
             "figures are of all of them."
         )
     places: dict[str, list[str]] = {CUT_PROMPTS: [], UNREAD: [], CUT_OFF: [], NO_THOUGHT: []}
-    for name in reversed(report["scores"]):  # the last checkpoint is the result
-        for task, mode, score in [] if is_untrained(report, name) else scores_of(report, name):
-            place = f"{name} {task} {mode}"
-            if cut := score.get("num_cut_prompts"):
-                places[CUT_PROMPTS].append(f"{place} {cut:,} of {score['num_problems']:,}")
-            for sentence, share in doubtful_shares(report, name, task, mode).items():
-                if share > MAX_SHARE:
-                    places[sentence].append(f"{place} {percent(share, 0)} %")
+    trained = [name for name in report["scores"] if not is_untrained(report, name)]
+    for name in reversed(trained):  # the last checkpoint is the result
+        for task, modes in report["scores"][name].items():
+            for mode, score in modes.items():
+                place = f"{name} {task} {mode}"
+                if cut := score.get("num_cut_prompts"):
+                    places[CUT_PROMPTS].append(f"{place} {cut:,} of {score['num_problems']:,}")
+                for sentence, share in doubtful_shares(report, name, task, mode).items():
+                    if share > MAX_SHARE:
+                        places[sentence].append(f"{place} {percent(share, 0)} %")
     for sentence, named in places.items():
         if len(named) > MAX_NAMED:
             named[MAX_NAMED:] = [f"{len(named) - MAX_NAMED} more"]
@@ -338,12 +333,6 @@ def warnings(report: dict[str, Any]) -> list[str]:
     if few:
         found.append(f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {', '.join(few)}.")
     return found
-
-
-def scores_of(report: dict[str, Any], name: str) -> list[tuple[str, str, dict]]:
-    """(task, mode, its entry of `scores.json`) of a checkpoint."""
-    tasks = report["scores"][name]
-    return [(task, mode, one) for task, modes in tasks.items() for mode, one in modes.items()]
 
 
 def doubtful_shares(report: dict[str, Any], name: str, task: str, mode: str) -> dict[str, float]:
@@ -360,17 +349,11 @@ def doubtful_shares(report: dict[str, Any], name: str, task: str, mode: str) -> 
 # Tables.
 
 
-def table(
-    corner: str,
-    rows: Mapping[str, Any],
-    columns: Mapping[str, Any],
-    cell: Callable[[Any, Any], str],
-) -> Table:
-    """A table of `{label: value}` rows and `{head: key}` columns: `cell(value, key)` in each."""
-    body = [
-        [label, *(cell(value, key) for key in columns.values())] for label, value in rows.items()
-    ]
-    return [corner, *columns], body
+def table(corner: str, rows: Mapping[str, Mapping[str, str]]) -> Table:
+    """A table of `{label: {head: cell}}` rows; a cell that a row lacks is "-"."""
+    heads = dict.fromkeys(head for row in rows.values() for head in row)
+    body = [[label, *(row.get(head, "-") for head in heads)] for label, row in rows.items()]
+    return [corner, *heads], body
 
 
 def score_table(report: dict, task: str, only_main: bool = False) -> Table:
@@ -378,66 +361,56 @@ def score_table(report: dict, task: str, only_main: bool = False) -> Table:
 
     Columns are each mode's main metric and, but for `only_main`, pass@k, maj@k, the official ones.
     """
-    rows = {name: tasks[task] for name, tasks in report["scores"].items()}
-    columns = {}
-    for mode, found in next(iter(rows.values())).items():
-        others = [] if only_main else [m for m in found["metrics"] if "@" in m or "," in m]
-        columns |= {
-            metric_name(mode, metric): (mode, metric) for metric in (found["main"], *others)
-        }
-
-    def cell(modes: dict, key: tuple[str, str]) -> str:
-        mode, metric = key
-        return score_text(modes[mode]["metrics"].get(metric))
-
-    return table("checkpoint", rows, columns, cell)
+    rows: dict[str, dict[str, str]] = {}
+    for name in report["scores"]:
+        rows[name] = {}
+        for mode, found in report["scores"][name][task].items():
+            others = [] if only_main else [m for m in found["metrics"] if "@" in m or "," in m]
+            for metric in (found["main"], *others):
+                rows[name][metric_name(mode, metric)] = score_text(found["metrics"][metric])
+    return table("checkpoint", rows)
 
 
 def split_table(report: dict, task: str) -> Table:
     """One row per mode and change: the score's change and its parts, in points with intervals."""
     rows = {
-        f"{one['from']} → {one['to']}, {row_name(report, task, mode)}": one
+        f"{one['from']} → {one['to']}, {row_name(report, task, mode)}": {
+            part: change_text(one[part]) for part in ("score", *PARTS)
+        }
         for mode, found in report["changes"][task].items()
         for one in found
     }
-    columns = {part: part for part in ("score", *PARTS)}
-    return table("change in points", rows, columns, lambda one, part: change_text(one[part]))
+    return table("change in points", rows)
 
 
-def by_mode(report: dict, part: str, task: str) -> dict[str, dict]:
-    """`{"grpo, avg@4": measure}`: a row for each mode and checkpoint, with its `score`."""
-    return {
-        f"{name}, {row_name(report, task, mode)}": one
-        | {"score": main_score(report, name, task, mode)["value"]}
-        for mode, found in report[part][task].items()
-        for name, one in found.items()
-    }
+def rows_of(report: dict, task: str) -> Iterator[tuple[str, str, str]]:
+    """(label, mode, checkpoint) of the rows of a task: "grpo, avg@4"."""
+    for mode, found in report["rates"][task].items():
+        for name in found:
+            yield f"{name}, {row_name(report, task, mode)}", mode, name
 
 
 def rate_table(report: dict, task: str) -> Table:
     """One row per mode and checkpoint: the score and its three factors, in per cent."""
-    columns = {part: part for part in ("score", *PARTS)}
-    rows = by_mode(report, "rates", task)
-    title = "score and its factors, %"
-    return table(title, rows, columns, lambda rates, part: share_text(rates[part]))
+    rows = {}
+    for label, mode, name in rows_of(report, task):
+        score = {"score": main_score(report, name, task, mode)["value"]}
+        rates = score | report["rates"][task][mode][name]
+        rows[label] = {part: "-" if rate is None else percent(rate) for part, rate in rates.items()}
+    return table("score and its factors, %", rows)
 
 
 def outcome_table(report: dict, task: str) -> Table:
     """One row per mode and checkpoint: shares in per cent, mean length; no empty columns."""
-    shapes = by_mode(report, "shapes", task)
-    rows = {row: one | shapes[row] for row, one in by_mode(report, "outcomes", task).items()}
-    columns = {
-        head: key
-        for head, key in (OUTCOMES | SHAPE).items()
-        if any(one[key] is not None for one in rows.values())
-    }
-
-    def cell(measured: dict, key: str) -> str:
-        if key == "num_tokens" and measured[key] is not None:
-            return f"{measured[key]:.0f}"
-        return share_text(measured[key])
-
-    return table("completions, %", rows, columns, cell)
+    rows = {}
+    for label, mode, name in rows_of(report, task):
+        found = report["outcomes"][task][mode][name] | report["shapes"][task][mode][name]
+        rows[label] = {
+            head: f"{found[key]:.0f}" if key == "num_tokens" else percent(found[key])
+            for head, key in (OUTCOMES | SHAPE).items()
+            if found[key] is not None
+        }
+    return table("completions, %", rows)
 
 
 def tables_by(report: dict, kind: str) -> dict[str, Table]:
@@ -445,16 +418,13 @@ def tables_by(report: dict, kind: str) -> dict[str, Table]:
     found = {}
     for task, modes in report[f"{kind}s"].items():
         for mode, groups in modes.items():
-            first = next(iter(groups.values()))
             rows = {
                 value: {"problems": f"{one['n']:,}"}
                 | {name: score_text(scores[value]) for name, scores in groups.items()}
-                for value, one in first.items()
+                for value, one in next(iter(groups.values())).items()
             }
-            columns = {column: column for column in ("problems", *groups)}
             if rows:
-                title = f"{task}, {row_name(report, task, mode)}"
-                found[title] = table(kind, rows, columns, lambda row, column: row[column])
+                found[f"{task}, {row_name(report, task, mode)}"] = table(kind, rows)
     return found
 
 
@@ -470,12 +440,10 @@ def checkpoint_table(report: dict) -> Table:
     """Each checkpoint's path and hash, and the cost of its evaluation."""
     rows = {}
     for name, path in report["checkpoints"].items():
-        costs = report["costs"][name]
-        rows[name] = {
-            head: "-" if costs[key] is None else f"{costs[key]:,.0f}" for head, key in COSTS.items()
-        } | {"path": path, "hash": report["fingerprints"][name]["checkpoint"]}
-    columns = {column: column for column in (*COSTS, "path", "hash")}
-    return table("checkpoint", rows, columns, lambda row, column: row[column])
+        costs = {head: report["costs"][name][key] for head, key in COSTS.items()}
+        rows[name] = {head: "-" if cost is None else f"{cost:,.0f}" for head, cost in costs.items()}
+        rows[name] |= {"path": path, "hash": report["fingerprints"][name]["checkpoint"]}
+    return table("checkpoint", rows)
 
 
 # Published figures.

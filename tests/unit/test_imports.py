@@ -13,7 +13,7 @@ PRODUCT = ("pipeline", "grading", "data_prep", "stages", "eval")
 # A package imports those that stand before it; within one the same holds, layer by layer.
 LAYERS: dict[str, list[tuple[str, ...]]] = {
     "pipeline": [
-        ("console", "memory", "values", "renamed", "stages", "venv"),
+        ("console", "figures", "memory", "values", "renamed", "stages", "venv"),
         ("errors", "names"),
         ("key_types",),
         ("strict_yaml", "json_files", "paths", "consent", "folders"),

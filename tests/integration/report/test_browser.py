@@ -115,22 +115,20 @@ def test_the_filters_of_completions(tab, pages):
         """How many completions match when these inputs are set, and all others are empty."""
         tab.run(
             "for (const one of document.querySelectorAll('.filters input, .filters select'))"
-            f" one.value = ({values!r})[one.id.replace('-', '_')] ?? '';"
-            "document.getElementById('filters').dispatchEvent(new Event('input'))"
+            f" one.value = ({values!r})[one.name] ?? '';"
+            "document.querySelector('form').dispatchEvent(new Event('input'))"
         )
-        return int(
-            tab.run("document.getElementById('count').textContent").split()[0].replace(",", "")
-        )
+        told = tab.run("document.getElementById('count').textContent").split()[0].replace(",", "")
+        assert int(told) == tab.run("document.querySelectorAll('article').length")
+        return int(told)
 
-    all_rows, steps = count(), count(step_from="50")
-    assert 0 < steps < all_rows and count(step_from="50", step_to="49") == 0
+    all_rows, steps = count(), count(firstStep="50")
+    assert 0 < steps < all_rows and count(firstStep="50", lastStep="49") == 0
     assert count(verdict="right") + count(verdict="wrong") < all_rows  # unclosed ones, too
-    assert count(length_from="1000") + count(length_to="999") == all_rows
+    assert count(least="1000") + count(most="999") == all_rows
     assert 0 < count(**{"from": "eval/sft"}, verdict="right") < count(**{"from": "eval/sft"})
-    assert (
-        count(text="UNBROKENunbroken") == count(length_from="1000") and count(text="nowhere") == 0
-    )
-    count(order="long")
+    assert count(text="UNBROKENunbroken") == count(least="1000") and count(text="nowhere") == 0
+    count(order="-1")
     assert "1,600 characters" in tab.run("document.querySelector('#list article').textContent")
     assert tab.logged == []
 

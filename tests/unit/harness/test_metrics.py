@@ -103,15 +103,6 @@ def test_mean_and_stderr_by_hand(values, mean, stderr):
     assert mean_interval(values[:1]) == one
 
 
-def test_the_interval_by_hand():
-    # Two more values, 0 and 1: seven, of mean 3/7, whose squares about it sum to 12/7.
-    half = 2.776 * math.sqrt(12 / 7 / 6 / 7)
-    found = mean_interval([1.0, 0.0, 0.0, 1.0, 0.0])
-    assert (found["low"], found["high"]) == pytest.approx((0, 3 / 7 + half))
-    found = mean_interval([1.0, 0.0, 0.0, 1.0, 0.0], bounds=(-1.0, 1.0))
-    assert found["low"] == pytest.approx(3 / 7 - half) and found["low"] < 0
-
-
 @pytest.mark.parametrize(
     ("value", "bounds", "low", "high"),
     [
@@ -126,6 +117,16 @@ def test_equal_values_are_no_certainty(value, bounds, low, high):
     found = mean_interval([value] * 30, bounds)
     assert (found["low"], found["high"]) == pytest.approx((low, high))
     assert found["stderr"] == 0
+
+
+def test_the_interval_by_hand():
+    # Two more values, 0 and 1: seven, of mean 3/7, whose squares about it sum to 12/7.
+    half = 2.776 * math.sqrt(12 / 7 / 6 / 7)
+    values = [1.0, 0.0, 0.0, 1.0, 0.0]
+    for least in (0.0, -1.0):
+        found = mean_interval(values, bounds=(least, 1.0))
+        expected = max(least, 3 / 7 - half), 3 / 7 + half
+        assert (found["low"], found["high"]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("df", "exact"), [(1, 12.706), (4, 2.776), (5, 2.571), (29, 2.045)])

@@ -43,6 +43,7 @@ def test_rates_by_hand():
     assert rates_of(problems) == pytest.approx((8 / 10, 6 / 8, 3 / 6))
     assert rates_of([["cut off"]]) == (0.0, None, None)
     assert rates_of([["unclosed", "cut off"]]) == (0.5, 0.0, None)
+    assert rates_of([["right", "cut off"]]) == (0.5, 1.0, 1.0)  # if cut off after its answer, too
 
 
 def test_parts_by_hand():
@@ -90,24 +91,6 @@ def test_the_extremes(before, after, expected):
     assert values(found) == expected
 
 
-def test_a_random_base_before_training():
-    """600 problems: 4 completions end, none has an answer; then 39 % are correct."""
-    before = [["no answer"]] * 4 + [["cut off"]] * 596
-    after = [["right"]] * 234 + [["wrong"]] * 360 + [["unread"]] * 6
-    found = values(split_change(rows_of(before), rows_of(after)))
-    # C has no evidence before and is 234 / 594 in both; R 0 -> 0.99, F 1 / 150 -> 1.
-    correct = 234 / 594
-    assert found["correct"] == 0
-    assert found["finished"] == pytest.approx((1 - 1 / 150) * 0.99 / 2 * correct)
-    assert found["readable"] == pytest.approx(0.99 * (1 + 1 / 150) / 2 * correct)
-    assert found["finished"] + found["readable"] == pytest.approx(0.39)
-
-
-def test_a_correct_completion_that_was_cut_off_is_finished():
-    """`outcome` calls it right: its answer counted before the limit."""
-    assert rates_of([["right", "cut off"]]) == (0.5, 1.0, 1.0)
-
-
 def test_a_change_by_hand():
     same = ["right"] * 4
     before = [same, ["right", "wrong", "wrong", "unread"], ["right", "wrong", "cut off", "unread"]]
@@ -126,16 +109,6 @@ def test_a_change_by_hand():
     assert {part["n"] for part in found.values()} == {4}
     # 10 readable completions say too little.
     assert {found[part][key] for part in PARTS for key in ("stderr", "low", "high")} == {None}
-
-
-def test_the_interval_of_a_part_by_hand():
-    """Only C moves, so that its part is the change of the score, problem by problem."""
-    before = [["wrong"]] * 15 + [["right"]] * 15
-    after = [["right"]] * 5 + [["wrong"]] * 10 + [["right"]] * 15
-    found = split_change(rows_of(before), rows_of(after))
-    assert found["correct"] == pytest.approx(found["score"])
-    for part in ("finished", "readable"):  # no problem has shown a change
-        assert found[part]["low"] < found[part]["value"] == 0 < found[part]["high"]
 
 
 def test_the_interval_of_a_part_is_as_wide_as_a_bootstrap_says():

@@ -41,6 +41,16 @@ def test_scores_by_level_and_by_source(tmp_path):
     assert body[1][:2] == ["s", "5"] and report["sources"]["gsm8k"]["greedy"]["sft"] == {}
 
 
+def test_problems_without_a_source_count(tmp_path):
+    rows = [
+        row | {"source": None} for row in both_modes(1) + make_rows(solved(1), "gsm8k", "greedy")
+    ]
+    report = summarise(tmp_path, {"sft": rows, "grpo": rows})
+    assert report["changes"]["held_out"]["greedy"][0]["score"]["n"] == 4
+    assert report["rates"]["held_out"]["sampled"]["sft"]["correct"] == 0.25
+    assert page.tables_by(report, "source") == {}
+
+
 def test_modes_have_an_order_and_a_headline():
     modes = ["official:x", "sampled", "official:a", "greedy"]
     assert numbers.order(modes) == ["greedy", "sampled", "official:x", "official:a"]
