@@ -157,7 +157,7 @@ def build_stock(rows: list[dict], args: RunArguments, grpo: Any, model: Any, tok
     think_prefilled = prefills_think(render_prompt(rows[0]["prompt"], tokenizer))
     return GRPOTrainer(
         reward_funcs=rewards.build_rewards(args, grpo, think_prefilled),
-        train_dataset=Dataset.from_list(grpo_stage.trainer_rows(rows)),
+        train_dataset=Dataset.from_list(grpo_stage.trainer_rows(rows, tokenizer)),
         processing_class=tokenizer,
         **training.trainer_kwargs(model, grpo),
     )

@@ -1,8 +1,8 @@
 """A problem, and the shapes of its rows on disk.
 
 The builder turns every source into `Problem`s. `sft_row` and `grpo_row` turn those into the JSON
-lines that `stages/` and `eval/` read. Prompts are lists of chat messages on disk. The stage that
-has the tokenizer applies its chat template, by `pipeline.prompts`.
+lines that `stages/` and `eval/` read. Prompts are lists of chat messages on disk, or raw text. The
+stage that has the tokenizer applies its chat template to the former, by `pipeline.prompts`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ COLUMNS = ("id", "prompt", "answers", "answer_form")
 # Of the columns that a row of a data file has.
 SHAPE: Shape = {
     "id?": (str, int),
-    "prompt?": [{"role": str, "content": str}],
+    "prompt?": (str, [{"role": str, "content": str}]),
     "completion?": str,
     "answers?": [str],
     "answer_form?": str,
@@ -50,6 +50,7 @@ class Problem:
         subject: topic as the source gives it, or "".
         trace: which of several worked solutions of one question this is, from 0. Problems that
             differ in it are no duplicates.
+        raw_prompt: the text that a model continues, taken as it is; "": the question makes it.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Problem:
     level: int | float | None = None
     subject: str = ""
     trace: int = 0
+    raw_prompt: str = ""
 
 
 def grpo_row(
@@ -71,7 +73,7 @@ def grpo_row(
     """Row for GRPO and evaluation.
 
     Args:
-        prompt_name: a key of `pipeline.prompts.PROMPTS`.
+        prompt_name: a key of `pipeline.prompts.PROMPTS`. Of a raw prompt it is the form alone.
         answer_form: where the grader looks for an answer; None: what the prompt asks for.
         grader: the user's own, which all stages then use for this row; None: ours.
     """
@@ -80,7 +82,7 @@ def grpo_row(
         "source": problem.source,
         "level": problem.level,
         "subject": problem.subject,
-        "prompt": build_prompt(problem.question, prompt_name),
+        "prompt": problem.raw_prompt or build_prompt(problem.question, prompt_name),
         "question": problem.question,
         "answers": list(problem.answers),
         "answer_form": answer_form or form_of(prompt_name),
@@ -103,9 +105,11 @@ def sft_row(
 
 
 def question_of(row: dict[str, Any]) -> str:
-    """The bare question of a row; of one without that column what its user says last."""
+    """The bare question of a row; of one without that column its raw prompt, or its user's last."""
     if row.get("question"):
         return str(row["question"])
+    if isinstance(row["prompt"], str):
+        return row["prompt"]
     asked = [one["content"] for one in row["prompt"] if one["role"] == "user"]
     return str(asked[-1]) if asked else ""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from pipeline.errors import UserError, run_cli
 from pipeline.models.checkpoints import check_checkpoint, read_json
 from pipeline.models.hub import TEXTS, fetch
-from pipeline.models.tokenizer import load_tokenizer
+from pipeline.models.tokenizer import NEEDS, load_tokenizer
 from pipeline.models.weights import check_start
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
@@ -77,7 +77,7 @@ def make(base, other, folder):
     if place.exists() or place.is_symlink():
         raise UserError(f"FOLDER: {folder} exists; remove it, or name another")
     donor = fetch(other, "OTHER", TEXTS)
-    tokenizer = load_tokenizer(str(donor), "OTHER")
+    tokenizer = load_tokenizer(str(donor), "OTHER", (*NEEDS,))
     if not isinstance(tokenizer.chat_template, str):
         raise UserError(f"OTHER: {other} has several chat templates; give a model with one")
     ends = find_ends(donor, tokenizer)

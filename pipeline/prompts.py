@@ -18,6 +18,8 @@ HASHES = "####"
 # A thought must come before it, but in the last two a completion may do without one.
 ANSWER_FORMS = ("box", "tags", "bare_box", "hashes")
 BARE_FORMS = ("bare_box", "hashes")
+# A row's prompt: messages to which a chat template is applied, or raw text, which goes in as it is.
+Prompted = list[dict[str, str]] | str
 
 
 class Prompt(NamedTuple):
@@ -103,28 +105,43 @@ def build_completion(solution: str, answer: str, answer_form: str = "box") -> st
     return f"{THINK_OPEN}\n{solution.strip()}\n{THINK_CLOSE}\n\n{final}"
 
 
-def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:
+def render_prompt(prompt: Prompted, tokenizer: Any) -> str:
     """The text a model continues: chat template applied, generation prompt added.
 
-    A template that leaves out a message is refused.
+    A raw prompt gets no more than the BOS with which its tokenizer begins a text. A template that
+    leaves out a message is refused.
     """
-    text = apply_template(messages, tokenizer)
-    check_whole(messages, text, tokenizer)
+    text = apply_template(prompt, tokenizer)
+    check_whole(prompt, text, tokenizer)
     return text
 
 
-def apply_template(messages: list[dict[str, str]], tokenizer: Any) -> str:
+def raw_text(prompt: str, tokenizer: Any) -> str:
+    """A raw prompt as the tokenizer takes it, which writes BOS itself: without one in the text."""
+    return prompt.removeprefix(written_start(tokenizer))
+
+
+def written_start(tokenizer: Any) -> str:
+    """The BOS that a tokenizer writes before a text, "" if it writes none."""
+    ids = tokenizer("a")["input_ids"]
+    first, *_ = tokenizer("a", add_special_tokens=False)["input_ids"]
+    return "".join(tokenizer.convert_ids_to_tokens(ids[: ids.index(first)]))
+
+
+def apply_template(prompt: Prompted, tokenizer: Any) -> str:
     """The same, of a template that may leave out a message."""
+    if isinstance(prompt, str):
+        return written_start(tokenizer) + raw_text(prompt, tokenizer)
     try:
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # jinja's own errors, or any that a template raises
         reason = " ".join(str(error).split())
         raise template_error(f"cannot render a prompt ({reason})", tokenizer) from error
 
 
-def check_whole(messages: list[dict[str, str]], text: str, tokenizer: Any) -> None:
+def check_whole(prompt: Prompted, text: str, tokenizer: Any) -> None:
     """Refuse a rendered prompt that lacks a message."""
-    if role := left_out(messages, text):
+    if role := left_out(prompt, text):
         raise template_error(f"the template leaves out the {role} message", tokenizer)
 
 
@@ -136,12 +153,12 @@ def template_error(fault: str, tokenizer: Any) -> UserError:
     )
 
 
-def left_out(messages: list[dict[str, str]], text: str) -> str:
+def left_out(prompt: Prompted, text: str) -> str:
     """The role of a message that is not in a rendered prompt, "" where all are.
 
     Templates may trim a message, and cut thoughts out of the assistant's.
     """
-    for message in messages:
+    for message in () if isinstance(prompt, str) else prompt:
         if message["role"] != "assistant" and message["content"].strip() not in text:
             return message["role"]
     return ""

@@ -25,7 +25,7 @@ from pipeline.models import dropout
 from pipeline.models.checkpoints import loading
 from pipeline.models.generation import describe_ignored
 from pipeline.own_code import is_own, own_files
-from pipeline.prompts import prefills_think, render_prompt
+from pipeline.prompts import prefills_think, raw_text, render_prompt
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, completion_room, keeps_old_logps
 from stages.blame import blamed
@@ -131,10 +131,23 @@ def taken_columns(rows: Rows, reward_funcs: list[str]) -> list[str]:
     return sorted(TAKEN & {key for row in rows for key in row}) if has_own else []
 
 
-def trainer_rows(rows: Sequence[dict]) -> Rows:
-    """The rows with the columns that all have; Arrow cannot hold every value of the others."""
+def trainer_rows(rows: Sequence[dict], tokenizer: Any) -> Rows:
+    """The rows with the columns that all have; Arrow cannot hold every value of the others.
+
+    Raises:
+        UserError: raw prompts and messages stand side by side, which TRL would take for one kind.
+    """
     keys = (*COLUMNS, COLUMN) if any(row.get(COLUMN) for row in rows) else COLUMNS
-    return [{key: row.get(key) for key in keys} | {"question": question_of(row)} for row in rows]
+    found = [{key: row.get(key) for key in keys} | {"question": question_of(row)} for row in rows]
+    raw = [row for row in found if isinstance(row["prompt"], str)]
+    if raw and len(raw) < len(found):
+        raise UserError(
+            f"train_file: {len(raw)} prompts are raw text, such as that of {raw[0]['id']}, and "
+            f"{len(found) - len(raw)} are messages; set apply_chat_template alike for all sets"
+        )
+    for row in raw:
+        row["prompt"] = raw_text(str(row["prompt"]), tokenizer)
+    return found
 
 
 def guards_of(args: GrpoArguments, grpo: Any) -> GuardSettings:
@@ -164,11 +177,11 @@ def build_trainer(
         use_vllm(args.vllm_call_timeout, engine_keys(grpo, model.dtype))
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
-    held_out_rows = trainer_rows(held_out)
+    held_out_rows = trainer_rows(held_out, tokenizer)
     to_evaluate = [row | {"held_out": number} for number, row in enumerate(held_out_rows)]
     built = grpo_trainer.MathGRPOTrainer(
         reward_funcs=build_rewards(args, grpo, think_prefilled, grader),
-        train_dataset=Dataset.from_list(trainer_rows(problems)),
+        train_dataset=Dataset.from_list(trainer_rows(problems, tokenizer)),
         eval_dataset=Dataset.from_list(to_evaluate) if to_evaluate else None,
         columns=reward_columns(problems, held_out),
         grader=grader,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from data_prep.decontamination.text import normalise_question
-from data_prep.schema import COLUMNS, check_row
+from data_prep.schema import COLUMNS, check_row, question_of
 from pipeline.errors import UserError
 from pipeline.rows import read_rows
 from pipeline.settings import Settings
@@ -60,7 +60,7 @@ def check_disjoint(held_out: dict[str, str], train: dict[str, str]) -> None:
 
 def key_of(row: dict[str, Any]) -> str:
     """What two copies of a problem have in common: the normalised question."""
-    return normalise_question(row.get("question") or row["prompt"][-1]["content"])
+    return normalise_question(question_of(row))
 
 
 def _first_places(path: str, columns: tuple[str, ...] = COLUMNS) -> dict[str, str]:

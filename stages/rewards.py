@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 
     from stages.arguments import GrpoArguments
 
-Completion = list[dict[str, str]]  # what TRL hands over for a conversational prompt
+Completion = list[dict[str, str]] | str  # what TRL hands over: text alone for a raw prompt
 Ids = list[list[int]]  # tokens of each completion
+
+
+def written(completion: Completion) -> str:
+    """The text of a completion."""
+    return completion if isinstance(completion, str) else completion[-1]["content"]
 
 
 class BatchGrader:
@@ -60,7 +65,7 @@ class BatchGrader:
     ) -> list[str]:
         """One of `VERDICTS` for each completion."""
         if completions is not self._batch:  # TRL hands the same list to every function
-            texts = [completion[-1]["content"] for completion in completions]
+            texts = [*map(written, completions)]
             columns = texts, answers, answer_form, question
             grades = grade_rollouts(*columns, own_graders=own_grader, **self._form)
             self._batch, self._verdicts = completions, [grade.verdict for grade in grades]
@@ -168,7 +173,7 @@ def think_format_reward(
     """
     flags = {"think_prefilled": think_prefilled, "final_number": args.final_number}
     return [
-        float(is_well_formed(completion[-1]["content"], answer_form=form, **flags))
+        float(is_well_formed(written(completion), answer_form=form, **flags))
         for completion, form in zip(completions, answer_form, strict=True)
     ]
 
@@ -182,7 +187,7 @@ def loose_think_format_reward(
     with blocks that say nothing. Use it to repeat the collapse that Perplexity's write-up on Llama
     3.1 8B reports for its loose format reward; use `think_format_reward` for training.
     """
-    texts = [completion[-1]["content"] for completion in completions]
+    texts = [*map(written, completions)]
     if think_prefilled:
         texts = [THINK_OPEN + text for text in texts]
     tags = (THINK_OPEN, THINK_CLOSE), (ANSWER_OPEN, ANSWER_CLOSE)

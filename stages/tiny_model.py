@@ -136,8 +136,10 @@ def main() -> None:
     texts = []
     for where, row in read_rows(args.train_file):
         check_row(row, ("prompt", "completion"), where)
-        messages = "".join(f"{m['role']}\n{m['content']}\n" for m in row["prompt"])
-        texts.append(f"{messages}assistant\n{row['completion']}")
+        prompt = row["prompt"]
+        if not isinstance(prompt, str):
+            prompt = "".join(f"{m['role']}\n{m['content']}\n" for m in prompt) + "assistant\n"
+        texts.append(prompt + row["completion"])
     tokenizer = build_tokenizer(texts)
     model = build_model(args, tokenizer)
     started = manifest.start(args.output_dir)

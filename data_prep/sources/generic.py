@@ -35,8 +35,9 @@ def build_problem(
     """Turn a row into a problem.
 
     `apply_chat_template`: whether prompts are lists of messages, to which a template is still to be
-    applied (true), or text (false), the other being refused; None takes both. `solution_if`: of a
-    list of solutions the first one is taken for which all these lists of verdicts have true.
+    applied (true), or text that is the prompt as it is (false), the other being refused; None takes
+    both and makes the prompt of the question. `solution_if`: of a list of solutions the first one
+    is taken for which all these lists of verdicts have true.
     `keeps_golds`: see `base.build_row`.
     """
     asked = [("question", name) for name in _COLUMN.findall(question or "")]
@@ -47,17 +48,23 @@ def build_problem(
         row = row | {solution_key: choose_solution(row, solution_key, solution_if, where)}
     if question:  # not under the template as its name: a dot in it would be that of a struct
         row, prompt_key = row | {"question": fill_template(question, row, where)}, "question"
-    prompt = base.get_value(row, (prompt_key,))
-    is_chat = chat_turns(prompt) is not None
-    if apply_chat_template not in (None, is_chat) and prompt is not None:
-        wanted = "text" if is_chat else "a list of messages"
-        remedy = f"set apply_chat_template to {str(is_chat).lower()}, or leave it out"
-        raise UserError(f"{where}: {prompt_key}: {prompt!r:.80} is not {wanted}; {remedy}")
+    raw = raw_prompt(row, prompt_key, apply_chat_template, where)
     columns = (prompt_key,), (answer_key,), (solution_key,) if solution_key else ()
     level = base.get_number(row, (level_key,), where) if level_key else None
     remedy = "judge such golds by a `grader` of your own, or fix the row"
-    fields = {"level": level, "keeps_golds": keeps_golds, "gold_remedy": remedy}
+    fields = {"level": level, "keeps_golds": keeps_golds, "gold_remedy": remedy, "raw_prompt": raw}
     return base.build_row(row, problem_id, where, "generic", *columns, **fields)
+
+
+def raw_prompt(row: dict[str, Any], column: str, applies: bool | None, where: str) -> str:
+    """The prompt of a row that goes in as it is; "" unless `applies`, the key's value, is false."""
+    prompt = base.get_value(row, (column,))
+    is_chat = chat_turns(prompt) is not None
+    if applies not in (None, is_chat) and prompt is not None:
+        wanted = "text" if is_chat else "a list of messages"
+        remedy = f"set apply_chat_template to {str(is_chat).lower()}, or leave it out"
+        raise UserError(f"{where}: {column}: {prompt!r:.80} is not {wanted}; {remedy}")
+    return base.get_text(row, (column,), where) if applies is False else ""
 
 
 def choose_solution(row: dict[str, Any], key: str, verdicts: list[str], where: str) -> Any:

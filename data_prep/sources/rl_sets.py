@@ -9,23 +9,32 @@ from typing import Any
 
 from data_prep.schema import Problem
 from data_prep.sources import base
+from data_prep.sources.generic import raw_prompt
 from pipeline.errors import UserError
 
 QUESTIONS = ("prompt", "problem", "question")  # a chat comes before a copy of its text
 NUM_TRACES = 3  # of R1 in a row of DeepMath
 
 
-def build_areal_boba(row: dict[str, Any], problem_id: str, where: str) -> Problem:
+def build_areal_boba(
+    row: dict[str, Any],
+    problem_id: str,
+    where: str,
+    *,
+    apply_chat_template: bool | None = None,
+) -> Problem:
     r"""AReaL-boba (`inclusionAI/AReaL-boba-Data`): 106k problems in the R1-distill prompt template.
 
     `prompt` holds the question between template tokens, `solutions` the golds, each in a
     `\boxed{}`. `query_id` is no id (the published example has "xx"), so positions are.
+    `apply_chat_template`: false takes the templated text as it is.
     """
     task = base.get_text(row, ("task",), where, default="math").strip()
     if task.lower() != "math":
         raise base.Drop("not_math", f"task {task!r:.40}")
     columns = ("prompt",), ("solutions", "answer"), ()
-    return base.build_row(row, problem_id, where, "areal_boba", *columns)
+    raw = raw_prompt(row, "prompt", apply_chat_template, where)
+    return base.build_row(row, problem_id, where, "areal_boba", *columns, raw_prompt=raw)
 
 
 def build_dapo(row: dict[str, Any], problem_id: str, where: str) -> Problem:

@@ -193,7 +193,10 @@ class AuditedSet:
         batch |= {
             "question": list(map(question_of, rows)),
             "prompts": [row["prompt"] for row in rows],
-            "completions": [[{"role": "assistant", "content": text}] for text in texts],
+            "completions": [
+                text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+                for row, text in zip(rows, texts, strict=True)
+            ],
             "completion_ids": [[*some, tokenizer.eos_token_id] for some in ids],
             "log_metric": lambda name, value: None,
             "log_extra": lambda name, values: None,

@@ -188,7 +188,8 @@ def find_notes(
         found.append(f"not audited: the recipe's own tokenizer; {args.tokenizer} took its place")
     prompts = defaultdict(list)
     for name, rows in sets.items():
-        messages = [message for row in rows for message in row["prompt"]]
+        chats = [row["prompt"] for row in rows if not isinstance(row["prompt"], str)]
+        messages = [message for chat in chats for message in chat]
         systems = {f"{m['content'][:40]!r}…" for m in messages if m["role"] == "system"}
         prompts[" and ".join(sorted(systems)) or "none"].append(name)
     if len(prompts) > 1:

@@ -20,7 +20,8 @@ PROBE = (
     "Steps:\n\n1. 120 + 45 = 165,  2 of 1,234.5 < 20231\n   3 + 4·√2 = ½.\n\nIt's I'LL, they've; "
     "DON'T  stop.\r\n\tdef f(x_1):\n        return x_1**2  # naïve café, 数学, 🙂\n\n\n\\boxed{5}\n"
 )
-# Attributes that a tokenizer must have -> what is said where it has not.
+# Attributes that a tokenizer must have -> what is said where it has not. Rows of messages need a
+# template, raw prompts do not: `pipeline.prompts` says so as it renders them.
 NEEDS = {
     "chat_template": (
         "has no chat_template; put a chat_template.jinja there (SFT also takes "
@@ -108,7 +109,7 @@ def open_tokenizer(checkpoint: str, key: str, **kwargs: Any) -> tuple[Any, str]:
 
 
 def load_tokenizer(
-    checkpoint: str, key: str, needs: tuple[str, ...] = (*NEEDS,), **kwargs: Any
+    checkpoint: str, key: str, needs: tuple[str, ...] = ("eos_token",), **kwargs: Any
 ) -> Any:
     """Load the tokenizer of a model folder, adapter folder or hub id.
 

@@ -39,6 +39,7 @@ class Rehearsal:
         typed: keys of the command line or an overlay, which come last in a bisection.
         processes: of the launch; one of them is tried, with its share of the rows.
         engine: of the launch, as `asked_engine` names it.
+        is_raw: whether rows that are made have raw prompts.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Rehearsal:
         typed: frozenset[str] = frozenset(),
         processes: int = 1,
         engine: str = DATA_PARALLEL,
+        is_raw: bool = False,
     ) -> None:
         self.stage, self.model, self.folder, self.typed = stage, model, folder, typed
         self.processes, self.start = processes, ""
@@ -61,7 +63,8 @@ class Rehearsal:
         if "DeepSpeed" in engine and values.get("dtype") == "float16":
             del self.values["dtype"]  # it updates float32 copies
         fits = narrow.has_tokenizer(model) and not values.get("packing")
-        self.rows, self.is_made = narrow.few_rows(values.get("train_file") if fits else "", stage)
+        file = values.get("train_file") if fits else ""
+        self.rows, self.is_made = narrow.few_rows(file, stage, is_raw)
 
     def prepare(self) -> None:
         """Write the narrow model, once for all attempts."""

@@ -24,7 +24,7 @@ from pipeline.models.hub import has_hub_copy
 from pipeline.models.tokenizer import NEEDS, load_template, load_tokenizer
 from pipeline.models.weights import check_start
 from pipeline.rows import read_rows
-from pipeline.settings import Settings
+from pipeline.settings import Settings, read_yaml
 from stages.arguments import row_limits
 from stages.preflight.inputs import load_shape
 from stages.run.launch import is_installed
@@ -82,21 +82,30 @@ def has_tokenizer(model: str) -> bool:
     return has_file(folder, *VOCABULARIES)
 
 
-def check_model(settings: Settings, model: str) -> None:
+def asks_for_raw_prompts(recipe: str | Path, stage: str) -> bool:
+    """Whether a recipe's `data.yaml` makes prompts of a stage that no template is applied to."""
+    with contextlib.suppress(UserError, OSError):  # the stage `data` says what is wrong with it
+        sources = read_yaml(str(Path(recipe, "data.yaml"))).get(stage) or []
+        return any(one.get("apply_chat_template") is False for one in sources)
+    return False
+
+
+def check_model(settings: Settings, model: str, is_raw: bool = False) -> None:
     """Refuse the model that a stage starts from; nothing where it is not on this machine.
 
     Args:
         settings: of the stage. model: what its weights come from at first.
+        is_raw: whether the stage's prompts need no template.
     """
     base, _ = base_and_adapter(model, KEY)
     if not (Path(base).is_dir() or has_hub_copy(base)) or not has_tokenizer(model):
         return
     check_checkpoint(model, KEY)
     given = settings.get("chat_template_path")
+    trusts = bool(settings.get("trust_remote_code"))
     # SFT's template is in the folder that GRPO starts from, which may not be there yet.
     is_given = bool(given) or model != settings.model_name_or_path
-    trusts = bool(settings.get("trust_remote_code"))
-    needs = ("eos_token",) if is_given else (*NEEDS,)
+    needs = ("eos_token",) if is_given or is_raw else (*NEEDS,)
     tokenizer = load_tokenizer(model, KEY, needs, trust_remote_code=trusts)
     if given and Path(given).is_file():
         tokenizer.chat_template = load_template(given)
@@ -132,7 +141,7 @@ def write_start(model: str, folder: Path, trusts_code: bool = False) -> str:
     return str(folder)
 
 
-def made_rows() -> Iterator[dict[str, Any]]:
+def made_rows(is_raw: bool = False) -> Iterator[dict[str, Any]]:
     """Rows as the builder writes them, for both stages: sums of small numbers."""
     for number in range(10_000):
         first, second = number % 10, number // 10 % 10
@@ -141,7 +150,7 @@ def made_rows() -> Iterator[dict[str, Any]]:
             "id": f"made-{number}",
             "source": f"made {number % 2}",
             "level": number % 3,
-            "prompt": [{"role": "user", "content": question}],
+            "prompt": question if is_raw else [{"role": "user", "content": question}],
             "question": question,
             "answers": [str(first + second)],
             "answer_form": "box",
@@ -149,7 +158,9 @@ def made_rows() -> Iterator[dict[str, Any]]:
         }
 
 
-def few_rows(path: str | None, stage: str) -> tuple[list[dict[str, Any]], bool]:
+def few_rows(
+    path: str | None, stage: str, is_raw: bool = False
+) -> tuple[list[dict[str, Any]], bool]:
     """Short rows of a built file, or made ones where there are too few; and whether they are made.
 
     A file that cannot be used is the stage's to refuse: it may be built again before.
@@ -162,7 +173,7 @@ def few_rows(path: str | None, stage: str) -> tuple[list[dict[str, Any]], bool]:
             rows = [row for length, row in looked_at if length <= MOST_CHARACTERS][:NUM_ROWS]
     if len(rows) == NUM_ROWS:
         return rows, False
-    return list(islice(made_rows(), NUM_ROWS)), True
+    return list(islice(made_rows(is_raw), NUM_ROWS)), True
 
 
 def held_out_rows(rows: list[dict[str, Any]], stage: str) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ from stages.preflight.capacity import LIMITS, build_step, check_host, has_limits
 from stages.preflight.inputs import ERROR, load_shape, stage_flags
 from stages.preflight.lengths import find_no_room
 from stages.preflight.memory import plan_step
-from stages.preflight.narrow import check_model
+from stages.preflight.narrow import asks_for_raw_prompts, check_model
 from stages.run.launch import (
     DATA_PARALLEL,
     as_launched,
@@ -279,7 +279,8 @@ def rehearse(
                 result.faults += [in_stage(stage, given, line) for line in error.lines]
                 continue
             try:
-                check_model(settings, models[stage])
+                is_raw = asks_for_raw_prompts(Path(given.path).parent, stage)
+                check_model(settings, models[stage], is_raw)
             except UserError as error:  # here, too
                 result.faults += [f"{stage}.yaml: {line}" for line in error.lines]
                 continue
@@ -288,7 +289,7 @@ def rehearse(
                 one = inspect(
                     Rehearsal(
                         *(stage, dict(settings), models[stage], Path(folder)),
-                        *(typed, processes, engine),
+                        *(typed, processes, engine, is_raw),
                     )
                 )
             result.faults += [f"{stage}.yaml: {line}" for line in one.faults]
@@ -326,7 +327,10 @@ def inputs_of(found: Mapping[str, Settings], models: Mapping[str, str]) -> dict[
     names = {*models.values()}
     for settings in found.values():
         names |= {str(settings.get(key)) for key in ("train_file", "eval_file", "pass_rates")}
-        names |= {str(settings.get("chat_template_path"))}
+        names |= {
+            str(settings.get("chat_template_path")),
+            f"{Path(settings.path).parent}/data.yaml",
+        }
         names |= {*map(str, own_files(code_of(settings)))}
     state = {}
     for name in sorted(names):

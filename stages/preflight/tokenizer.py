@@ -13,6 +13,7 @@ from pipeline.models.weights import check_tokens
 from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt, left_out
 from stages.preflight import inputs
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
+from stages.preflight.narrow import asks_for_raw_prompts
 
 TOPIC = "tokenizer"
 ENDS = {"eos_token_id?": (int, [int], None)}  # of a generation_config.json
@@ -50,7 +51,8 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
 
 def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
     """Check a loaded tokenizer, and the generation config in its folder."""
-    if not tokenizer.chat_template:
+    raw = [asks_for_raw_prompts(recipe.args.recipe, stage) for stage in recipe.stages()]
+    if not tokenizer.chat_template and not (raw and all(raw)):
         text = "no chat template: prompts cannot be rendered"
         where = "set chat_template_path in sft.yaml"
         if "sft" not in recipe.settings:
@@ -72,6 +74,9 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
     config = read_json(Path(tokenizer.name_or_path, "generation_config.json"), TOPIC, ENDS)
     ends = config.get("eos_token_id", tokenizer.eos_token_id)
     ends = {*ends} if isinstance(ends, list) else {ends}
+    if not tokenizer.chat_template:
+        yield Finding(OK, "template", "none is needed: prompts go in as they are")
+        return
     stages = [recipe.settings[name] for name in ("data", "eval") if name in recipe.settings]
     names = dict.fromkeys(getattr(values, "prompt", "none") for values in stages)
     for name in [name for name in names if name in PROMPTS] or ["none"]:

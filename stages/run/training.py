@@ -175,7 +175,6 @@ def load_tokenizer(model: Any, config: Any, template: str | None = None, **kwarg
     tokenizer = tokenizers.load_tokenizer(
         model.model_name_or_path,
         "model_name_or_path",
-        ("eos_token",) if template else ("chat_template", "eos_token"),
         revision=model.model_revision,
         trust_remote_code=config.trust_remote_code,
         **kwargs,

@@ -48,8 +48,7 @@ def prompt_states(trainer: Any) -> torch.Tensor:
     Of the middle and the last layer, the mean over the tokens and the state of the last token.
     """
     accelerator, tokenizer = trainer.accelerator, trainer.processing_class
-    rows = trainer.train_dataset["prompt"]
-    texts = [row if isinstance(row, str) else render_prompt(row, tokenizer) for row in rows]
+    texts = [render_prompt(row, tokenizer) for row in trainer.train_dataset["prompt"]]
     size = BATCH_SIZE * accelerator.num_processes
     by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     padded = by_length + by_length[-1:] * (-len(texts) % size)  # whole batches for every process
@@ -63,7 +62,7 @@ def prompt_states(trainer: Any) -> torch.Tensor:
             return_tensors="pt",
             padding=True,
             padding_side="right",
-            add_special_tokens=isinstance(rows[0], str),  # as TRL does; a template has its own
+            add_special_tokens=False,  # they are in the text
         ).to(accelerator.device)
         with torch.no_grad():
             outputs = model(**batch, output_hidden_states=True, logits_to_keep=1, use_cache=False)

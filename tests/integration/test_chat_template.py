@@ -60,7 +60,7 @@ def run(monkeypatch, *words):
 
 def test_a_base_model_gets_template_and_ends(base, chat, tmp_path, monkeypatch, capsys):
     with pytest.raises(UserError, match="has no chat_template"):
-        load_tokenizer(str(base), "MODEL")
+        load_tokenizer(str(base), "MODEL", ("chat_template",))
     folder = tmp_path / "made/whole"
     run(monkeypatch, base, chat, folder)
     ends = json.loads((chat / "generation_config.json").read_text())["eos_token_id"]

@@ -121,7 +121,6 @@ DAMAGE = {
     "another padding": (with_tokenizer(pad_token="<none>"), "pad_token: '<none>' is token"),
     "a turn": (with_tokenizer(ROWS, TEMPLATE + "<x>", added=["<x>"]), "chat_template: '<x>' is"),
     "no end": (with_tokenizer(eos_token=None), "has no eos_token"),
-    "no template": (lambda f: (f / "chat_template.jinja").unlink(), "has no chat_template"),
     "a tokenizer's text": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer cannot"),
 }
 

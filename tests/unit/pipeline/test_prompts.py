@@ -201,6 +201,8 @@ def test_rows():
     tagged = sft_row(problem, "answer_tags")
     assert tagged == grpo_row(problem, "answer_tags") | {"completion": completion}
     assert tagged["answer_form"] == "tags"
+    raw = dataclasses.replace(problem, raw_prompt="<|User|>1 + 1?<|Assistant|>")
+    assert grpo_row(raw, "boba") == grpo_row(problem, "boba") | {"prompt": raw.raw_prompt}
     assert sft_row(problem, "none", "tags") == row | {
         "completion": completion, "answer_form": "tags"
     }  # fmt: skip
@@ -215,8 +217,8 @@ def test_rows():
         ({"answers": ["2", "\\frac{"]}, r":2: answers: .*frac.* cannot be parsed"),
         ({"answers": ["2", ["3"]]}, r":2: answers\[1\]: must be a text, found \['3'\]"),
         (
-            {"prompt": "2 + 2?"},
-            r":2: prompt: must be a list, found '2 \+ 2\?'",
+            {"prompt": {"user": "2 + 2?"}},
+            r":2: prompt: must be a text, found {'user': '2 \+ 2\?'}",
         ),
         ({"id": ""}, r":2: id: missing"),
     ],

@@ -103,7 +103,7 @@ def fields_of(problem):
     """What is neither empty nor as in most rows."""
     names = Problem.__dataclass_fields__
     usual = {"question": "Find $x$.", "answers": ("5",), "solution": "", "subject": "", "trace": 0}
-    usual |= {"level": None}
+    usual |= {"level": None, "raw_prompt": ""}
     found = {name: getattr(problem, name) for name in names}
     return {n: v for n, v in found.items() if n not in usual or v != usual[n]}
 
@@ -173,7 +173,7 @@ ROWS = [
     ("dapo", {"prompt": WRAPPED, "answer": 5, "source": "math_dapo", "id": "1"}, {}, {}),
     ("generic", {"p": "Find $x$.", "a": "5"}, {"solution_key": "s", "level_key": "l"}, {}),
     ("generic", {"p": R1.format(f"Find $x$.\n{BOX}"), "a": r"\boxed{5}"},
-     {"apply_chat_template": False}, {}),
+     {"apply_chat_template": False}, {"raw_prompt": R1.format(f"Find $x$.\n{BOX}")}),
     ("generic", {"p": [SYSTEM, *chat("Find $x$."), PREFILL], "a": 5.0},
      {"apply_chat_template": True}, {}),
     ("generic", {"p": USER, "a": ["5", "$5$"]}, {}, {"answers": ("5", "$5$")}),
@@ -402,6 +402,8 @@ FAULTS = [
      "missing column 'r', found 'p', 'a'; set question"),
     ("generic", {"p": TURN, "a": "5"}, {"apply_chat_template": False},
      "p: .* is not text; set apply_chat_template to true, or leave it out"),
+    ("areal_boba", {"prompt": "q", "solutions": ["5"]}, {"apply_chat_template": True},
+     "prompt: 'q' is not a list of messages; set apply_chat_template to false"),
     ("generic", {"p": "q", "a": "5"}, {"apply_chat_template": True},
      "p: 'q' is not a list of messages; set apply_chat_template to false"),
     ("generic", {"p": "q", "a": {"v": 5}}, {}, "a: .* is not text"),

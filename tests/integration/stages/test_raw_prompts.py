@@ -1,0 +1,152 @@
+"""Prompts that are text: they go in as they are, with a tokenizer that has no chat template."""
+
+import json
+import shutil
+
+import pandas
+import pytest
+import yaml
+from tokenizers.processors import TemplateProcessing
+
+from pipeline.errors import UserError
+from pipeline.prompts import render_prompt
+from tests import demo
+from tests.files import read_rows, write_rows
+
+pytestmark = pytest.mark.integration
+QUESTION = "<|User|>\nWhat is {} plus 2?<|Assistant|><think>\n"
+
+
+def row(number):
+    solution = f"{number} + 2\n</think>\n\n\\boxed{{{number + 2}}}"
+    return {
+        "id": f"p{number}", "source": "own", "prompt": QUESTION.format(number),
+        "question": f"What is {number} plus 2?", "answers": [str(number + 2)],
+        "answer_form": "bare_box", "completion": solution,
+    }  # fmt: skip
+
+
+@pytest.fixture(params=["", "<|im_start|>"], ids=["no BOS", "BOS"])
+def base(tmp_path, tiny_model_dir, request):
+    """The tiny model without a template; its tokenizer writes this BOS."""
+    from transformers import AutoTokenizer
+
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "base")
+    (folder / "chat_template.jinja").unlink()
+    if request.param:
+        path = folder / "tokenizer_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"bos_token": request.param}))
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single=f"{request.param} $A",
+            special_tokens=[(request.param, tokenizer.convert_tokens_to_ids(request.param))],
+        )
+        tokenizer.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert not tokenizer.chat_template
+    assert (tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id) is bool(request.param)
+    return folder
+
+
+def test_the_prompt_s_ids_are_those_of_its_text(base, tmp_path, run_stage, monkeypatch):
+    from transformers import AutoTokenizer
+
+    from stages import sft_rows
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
+
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    rows = [row(number) for number in range(16)]
+    wanted = {tuple(tokenizer(one["prompt"])["input_ids"]) for one in rows}
+    write_rows(tmp_path / "rows.jsonl", rows)
+    keys = {"model_name_or_path": str(base), "train_file": str(tmp_path / "rows.jsonl")}
+
+    pairs, tokenize = [], sft_rows.tokenize
+
+    def spy(rows, tokenizer):
+        pairs.extend(found := tokenize(rows, tokenizer))
+        return found
+
+    monkeypatch.setattr(sft_rows, "tokenize", spy)
+    folder = run_stage("sft", **keys)
+    assert {tuple(prompt) for prompt, _ in pairs} == wanted
+    assert not AutoTokenizer.from_pretrained(folder).chat_template
+
+    seen, generate = [], MathGRPOTrainer._generate_and_score_completions
+
+    def watch(self, inputs):
+        batch = generate(self, inputs)
+        for ids, mask in zip(batch["prompt_ids"], batch["prompt_mask"], strict=True):
+            seen.append(tuple(ids[mask.bool()].tolist()))
+        return batch
+
+    monkeypatch.setattr(MathGRPOTrainer, "_generate_and_score_completions", watch)
+    folder = run_stage("grpo", **keys | {"model_name_or_path": str(folder)}, max_prompt_length=64)
+    assert seen and {*seen} <= wanted
+    assert not AutoTokenizer.from_pretrained(folder).chat_template
+
+
+def test_a_text_that_begins_with_bos_gets_no_second_one(base):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    begin = tokenizer.bos_token or ""
+    text = render_prompt(f"{begin}What?", tokenizer)
+    assert text == f"{begin}What?" == render_prompt("What?", tokenizer)
+
+
+def test_text_and_messages_in_one_file_are_refused(base, tmp_path, run_stage):
+    chat = row(99) | {"prompt": [{"role": "user", "content": "What is 99 plus 2?"}]}
+    write_rows(tmp_path / "rows.jsonl", [*map(row, range(16)), chat])
+    with pytest.raises(UserError, match="train_file: 16 prompts are raw text, such as that of p0"):
+        run_stage("grpo", model_name_or_path=str(base), train_file=str(tmp_path / "rows.jsonl"))
+
+
+CHANGES = {
+    "data": dict.fromkeys(("sft", "grpo", "validation", "test", "transfer")),
+    "sft": {"max_steps": 20, "save_steps": 10, "num_train_epochs": None},
+    "difficulty": {"num_samples": 2, "max_new_tokens": 96},
+    "grpo": {
+        "min_pass_rate": 0.0, "max_pass_rate": 1.0, "num_generations": 4, "max_steps": 2,
+        "per_device_train_batch_size": 16, "max_completion_length": 96, "save_steps": 1,
+        "eval_problems": 4, "eval_steps": 1, "length_penalty_start": 1, "length_penalty_end": 96,
+        "reward_weights": [1.0, 0.0, 1.0],
+    },
+    "eval": {
+        "num_samples": 2, "max_new_tokens": 96, "tasks": ["held_out"], "transfer_file": None,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", [""], ids=["no BOS"], indirect=True)
+def test_a_chain_from_data_to_report(base, tmp_path):
+    """By the command: rehearsal, build, SFT, pass rates, audit, GRPO, evaluation and report."""
+    data = {}
+    for at, key in enumerate(("sft", "grpo", "validation", "test")):
+        rows = [row(number) for number in range(100 * at, 100 * at + 40)]
+        file = tmp_path / f"{key}.jsonl"
+        write_rows(file, [
+            {"text": one["prompt"], "gold": one["answers"][0], "worked": one["completion"]}
+            for one in rows
+        ])  # fmt: skip
+        data[key] = [{
+            "name": "generic", "file": str(file), "prompt_key": "text", "answer_key": "gold",
+            "solution_key": "worked", "apply_chat_template": False,
+        }]  # fmt: skip
+    demo.write_recipe(tmp_path, {}, CHANGES)
+    file = tmp_path / "tiny-cpu/data.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | data | {"prompt": "boba"}))
+    (tmp_path / "tiny-cpu/model.yaml").unlink()
+    for stage in ("sft", "eval"):
+        file = tmp_path / f"tiny-cpu/{stage}.yaml"
+        file.write_text(file.read_text().replace("{run}/base", str(base)))
+    done = demo.pipeline(tmp_path, "report")
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = tmp_path / "run"
+    asked = {one["prompt"] for one in read_rows(run / "data/test.jsonl")}
+    assert asked == {QUESTION.format(number) for number in range(300, 340)}
+    for name in ("sft", "grpo"):
+        assert not (run / name / "chat_template.jinja").exists()
+        prompts = pandas.read_parquet(run / f"eval/{name}/completions.parquet").prompt
+        assert {*prompts} == asked
+    assert json.loads((run / "report/report.json").read_text())["scores"]
