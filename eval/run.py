@@ -14,6 +14,7 @@ The harness's own command line differs: here the prompt is the training prompt t
 verdict is the reward's, and the sampling defaults that a model ships are not used.
 """
 
+import os
 import sys
 import time
 from dataclasses import asdict
@@ -85,7 +86,7 @@ def write_manifest(
     scores = results.read_scores(Path(folder))
     counts = {key: scores[f"num_{key}"] for key in ("problems", "completions")}
     prints = {path: found[name][1]["checkpoint"] for name, path in checkpoints.items()}
-    folders = [Path(folder).name for folder, *_ in found.values()]
+    folders = [os.path.relpath(folder, args.output_dir) for folder, *_ in found.values()]
     manifest.write(
         args.output_dir,
         "eval",

@@ -50,7 +50,7 @@ OTHER = {  # in the order of the chain: a key of the stage's YAML with another v
     "sft": {"learning_rate": 1e-3},
     "difficulty": {"temperature": 0.9},
     "grpo": {"learning_rate": 1e-5},
-    "eval": {"temperature": 0.9},
+    "eval": {"limit": 8},  # what an evaluation without it has, too: others would be refused
     "report": {"title": "Another"},
 }
 PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")
@@ -315,8 +315,7 @@ class Case:
         for path in [*lane.runs.iterdir(), *lane.run.iterdir(), *temporary.iterdir()]:
             is_kept = path.suffix == ".tokens" or path.name.startswith("torchinductor")
             if path.name not in known and not is_kept and path.resolve() not in linked:
-                # Earlier results are kept, and other runs of a stage.
-                if not re.fullmatch(r"\w+\.\d+", path.name) and not RUN.fullmatch(path.name):
+                if not RUN.fullmatch(path.name):  # other runs of a stage are kept
                     self.fail("leftovers", str(path.relative_to(lane.folder)))
                 remove(path)
 

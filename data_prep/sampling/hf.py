@@ -43,18 +43,6 @@ def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
     return tokenizer, model
 
 
-def choose_device(index: int) -> str:
-    """This process's GPU, or the CPU where there is none; raises `UserError` past the last one."""
-    if not torch.cuda.is_available():
-        return "cpu"
-    if index >= torch.cuda.device_count():
-        raise UserError(
-            f"num_processes: process {index} of this host has no GPU, there are "
-            f"{torch.cuda.device_count()}; start no more processes than GPUs"
-        )
-    return f"cuda:{index}"
-
-
 def eos_token_ids(configured: int | list[int] | None, tokenizer: Any) -> set[int]:
     """The tokenizer's end-of-sequence id and those of the checkpoint's generation config."""
     configured = configured if isinstance(configured, list) else [configured]
@@ -171,7 +159,8 @@ class HfEngine:
         model.generation_config = transformers.GenerationConfig(
             pad_token_id=self.tokenizer.pad_token_id
         )
-        self.model = model.to(choose_device(device_index)).eval()
+        device = f"cuda:{device_index}" if torch.cuda.is_available() else "cpu"
+        self.model = model.to(device).eval()
         self._batch_size, self._is_fast = args.batch_size, args.fast_generation
         self._fault = f"{key}: {not_finite(checkpoint, args.dtype)}"
         # Recurrent models have no limit of their own, and some configurations name none.

@@ -8,6 +8,7 @@ gets the completions of another one. Verdicts are not stored: grading is repeate
 
 import hashlib
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -24,9 +25,7 @@ from pipeline.errors import UserError
 WINDOW = 32_768
 # One process may have the long completions; a launcher ends the others when one dies.
 PATIENCE = timedelta(days=7)
-# The fields behind the key of a stored line.
-COMPLETION = {"text": str, "num_tokens": int, "cut_off": bool}
-LOGLIKELIHOOD = {"sum": object, "is_greedy": bool}  # the sum may be -inf
+LARGEST = 2**63  # of a number of tokens; a table holds no larger one
 
 
 class Completion(str):
@@ -146,15 +145,14 @@ class Processes:
         return json.loads(self._store.get(name))
 
 
-def _read_line(line: bytes) -> list[Any]:
-    """The key and the fields of a stored line; raises `ValueError`."""
-    key, *fields = json_files.parse(line, [object])
-    shape = COMPLETION if len(fields) == len(COMPLETION) else LOGLIKELIHOOD
-    found = dict(zip(shape, fields, strict=True))
-    fault = json_files.mismatch(found | {"key": key}, {**shape, "key": str})
-    if fault or not json_files.is_number(found.get("sum", 0)):
-        raise ValueError(fault or "the sum is no number")
-    return [key, *fields]
+def _read_line(line: bytes) -> tuple[str, Completion | tuple[float, bool]]:
+    """The key and the sample of a stored line; raises `ValueError`."""
+    match json_files.parse(line, [object]):
+        case [str(key), str(text), int(num_tokens), bool(cut_off)] if 0 <= num_tokens < LARGEST:
+            return key, Completion(text, int(num_tokens), cut_off)
+        case [str(key), float(total), bool(is_greedy)] if not math.isnan(total):  # it may be -inf
+            return key, (total, is_greedy)
+    raise ValueError("no sample")
 
 
 class SampleStore:
@@ -229,11 +227,10 @@ class SampleStore:
         path, place = found
         with path.open("rb") as file:
             file.seek(place)
-            _, *fields = _read_line(file.readline())
-        is_completion = len(fields) == len(COMPLETION)
-        if is_completion != isinstance(wanted, Request):
+            _, value = _read_line(file.readline())
+        if isinstance(value, Completion) != isinstance(wanted, Request):
             raise UserError(f"{path}: byte {place}: is damaged; remove the line")
-        return Completion(*fields) if is_completion else tuple(fields)
+        return value
 
     def close(self) -> None:
         """Close the file; what is stored can still be had, and more be added."""
@@ -267,16 +264,13 @@ def fill(
         sys.stdout.write(f"{label}: {num_stored:,} samples are already stored\n")
         sys.stdout.flush()
     mine = missing[processes.rank :: processes.world_size]
-    if not processes.is_main:
-        is_hidden: bool | None = True
-    else:
-        is_hidden = False if is_logged else None  # None: where stderr is no terminal
+    is_hidden = False if is_logged else None  # None: where stderr is no terminal
     bar = Bar(
         total=len(wanted),
         initial=len(wanted) - len(missing),
         desc=label,
         unit=" samples",
-        disable=is_hidden,
+        disable=is_hidden if processes.is_main else True,
     )
     with closing(store), bar, open_engine() if mine else nullcontext() as engine:
         for start in range(0, len(mine), WINDOW):

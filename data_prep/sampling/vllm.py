@@ -8,10 +8,9 @@ config are used.
 
 import math
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,7 +20,7 @@ from data_prep.sampling import NO_VLLM, SamplingArguments
 from data_prep.sampling.context import encode_pair, fit
 from data_prep.sampling.hf import cut_at, eos_token_ids, not_finite, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
-from pipeline.console import VLLM_ENVIRONMENT, UnfailingFile
+from pipeline.console import VLLM_ENVIRONMENT
 from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.memory import memory_fault
 from pipeline.models.checkpoints import base_and_adapter, read_json, tokenizer_path
@@ -68,27 +67,6 @@ def choose_visible(visible: str | None, index: int) -> str:
     return devices[index].strip()
 
 
-@contextmanager
-def held_stderr() -> Iterator[None]:
-    """Hold back stderr, that of C++ too; show it when an unexpected error ends the block."""
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as held:
-        stderr = os.dup(2)
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except UserError:
-            raise  # says it all
-        except BaseException:
-            held.seek(0)
-            UnfailingFile(stderr, "w", closefd=False).write(held.read())
-            raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
-
-
 class VllmEngine:
     """One checkpoint in vLLM, on one device; several processes have one each."""
 
@@ -100,11 +78,10 @@ class VllmEngine:
             self._tokenizer_path = self._folder.name
             self.tokenizer.save_pretrained(self._tokenizer_path)
         with own_environment(device_index):
-            with held_stderr():
-                try:
-                    from vllm import platforms
-                except ImportError as error:
-                    raise UserError(f"backend: {NO_VLLM}, or set backend: hf ({error})") from error
+            try:
+                from vllm import platforms
+            except ImportError as error:
+                raise UserError(f"backend: {NO_VLLM}, or set backend: hf ({error})") from error
             is_cpu = platforms.current_platform.is_cpu()
             if is_cpu:
                 # In this process: no child outlives a kill. A GPU's engine is a child process,
@@ -112,9 +89,7 @@ class VllmEngine:
                 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
                 assert not torch.distributed.is_initialized(), "vLLM makes its own process group"
             set_num_threads = torch.set_num_threads
-            # A child process keeps the stderr that it is born with: there it stays open.
-            with held_stderr() if is_cpu else nullcontext():
-                self._start(checkpoint, args, is_cpu)
+            self._start(checkpoint, args, is_cpu)
             torch.set_num_threads = set_num_threads  # on a CPU, vLLM leaves a stub in its place
         self._fault = f"backend: vllm: {not_finite(checkpoint, args.dtype)}"
         model_config = self._llm.model_config
@@ -122,8 +97,6 @@ class VllmEngine:
         self.pair_length = self.max_length - 1  # vLLM reserves a place for a generated token
         configured = model_config.try_get_generation_config().get("eos_token_id")
         self._eos_ids = eos_token_ids(configured, self.tokenizer)
-        if is_cpu:
-            self._check_head_size(checkpoint)
 
     def _start(self, checkpoint: str, args: SamplingArguments, is_cpu: bool) -> None:
         from pydantic import ValidationError
@@ -166,28 +139,17 @@ class VllmEngine:
                 f"backend: vllm refuses {checkpoint}: {' '.join(text.split())} (or set backend: hf)"
             ) from error
 
-    def _check_head_size(self, checkpoint: str) -> None:
-        """vLLM's attention on CPUs knows some sizes only, and fails at the first prompt."""
-        from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-
-        size = self._llm.model_config.get_head_size()
-        known = CPUAttentionBackend.get_supported_head_sizes()
-        if size not in known:
-            self.close()
-            raise UserError(
-                f"backend: vllm on a CPU cannot run {checkpoint}: its attention heads have size "
-                f"{size}, not one of {known}; set backend: hf"
-            )
-
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
         """Yield `(index into requests, completion)`, in order; settings may differ."""
-        known: dict[tuple[str, Settings], list[int]] = {}
-        for (prompt, settings), one in {
-            (one.prompt, one.settings): one for one in requests
-        }.items():
-            ids = self.tokenizer(prompt, add_special_tokens=not settings.rendered)["input_ids"]
-            known[prompt, settings] = fit(ids, one, self.max_length)
-        asked = [(known[one.prompt, one.settings], self._sampling(one)) for one in requests]
+        known: dict[tuple[str, Settings], list[int]] = {}  # a prompt's samples share its ids
+        asked = []
+        for one in requests:
+            key = one.prompt, one.settings
+            if key not in known:
+                is_plain = not one.settings.rendered
+                ids = self.tokenizer(one.prompt, add_special_tokens=is_plain)["input_ids"]
+                known[key] = fit(ids, one, self.max_length)
+            asked.append((known[key], self._sampling(one)))
         for index, output in self._run(asked):
             yield index, self._read(output.outputs[0], requests[index].settings)
 

@@ -14,10 +14,8 @@ from tests.integration.harness.eval_runs import Scripted, evaluate, read_rows, r
 from tests.integration.harness.official_data import (
     MATHS,
     TASKS,
-    arc,
     by_harness,
     gpqa,
-    gsm8k,
     local_hub,
     write_official,
 )
@@ -132,101 +130,33 @@ def test_every_process_draws_the_same_examples(data_root):
         assert one.args[0].count(f"Problem: {one.doc['problem']}\n") == 1
 
 
-# Correct answers to the official tasks score 1; our grader's view is there too.
-GSM8K = {row["question"]: row["answer"].split()[-1] for row in gsm8k(3, 1)}
-ARC = {
-    row["question"]: row["choices"]["text"][row["choices"]["label"].index(row["answerKey"])]
-    for row in arc(3, 1)
-}
-OPTION = re.compile(r"\(([A-D])\) fast neutrons")  # the harness drops the double blank
-
-
-def last_question(prompt):
-    """The question that is asked, after the examples."""
-    return re.split(r"Question: |Problem:\s", prompt)[-1].rpartition("\n")[0].strip()
-
-
-def write(request):
-    """A completion in the form that the task's own parsers read; none for a think-aware task."""
-    prompt = request.prompt
-    if request.settings.rendered:
-        return "", False
-    if "What is the correct answer to this question:" in prompt:
-        return f"So it decays. The answer is ({OPTION.findall(prompt)[0]}).", False
-    if "Solution:" in prompt or "Find $a_" in prompt:
-        gold = MATHS[int(re.findall(r"Find \$a_(\d)\$", prompt)[-1])]
-        final = f"Final Answer: The final answer is ${gold}$. I hope it is correct."
-        return final if "Solution:" in prompt else f"It is ${gold}$", False
-    return f"Counting them, so #### {GSM8K[last_question(prompt)]}", False
-
-
-def choose(pair):
-    if "What is the correct answer to this question:" in pair.prompt:
-        return pair.continuation == f" ({OPTION.findall(pair.prompt)[0]})"
-    return pair.continuation == f" {ARC[last_question(pair.prompt)]}"
-
-
-@pytest.fixture(scope="module")
-def right(tmp_path_factory, tiny_model_dir):
-    """The results of a model that is always correct, on every official task."""
-    folder = tmp_path_factory.mktemp("official-scripted")
-    write_official(folder / "data")
-    with recite(**{tiny_model_dir.name: Scripted(tiny_model_dir, write, choose)}):
-        return evaluate(
-            folder, f"right={tiny_model_dir}", tasks=OFFICIAL_TASKS, official=OFFICIAL_TASKS,
-            data_root=folder / "data", limit=3,
-        )  # fmt: skip
-
-
-def test_correct_answers_score_one(right):
-    tasks = read_scores(right)["tasks"]
-    assert list(tasks) == OFFICIAL_TASKS
-    found = {
-        f"{mode.removeprefix('official:')} {metric}": one["value"]
-        for modes in tasks.values()
-        for mode, value in modes.items()
-        if mode.startswith("official:")
-        for metric, one in value["metrics"].items()
-    }
-    assert set(found.values()) == {1.0}, found
-    assert sorted(found) == [
-        "arc_challenge acc,none", "arc_challenge acc_norm,none",
-        "gpqa_diamond_cot_zeroshot exact_match,flexible-extract",
-        "gpqa_diamond_cot_zeroshot exact_match,strict-match",
-        "gpqa_diamond_zeroshot acc,none", "gpqa_diamond_zeroshot acc_norm,none",
-        "gsm8k exact_match,flexible-extract", "gsm8k exact_match,strict-match",
-        "hendrycks_math500 exact_match,none",
-        "minerva_math500 exact_match,none", "minerva_math500 math_verify,none",
-    ]  # fmt: skip
-
-
-def test_every_row_has_its_problem_and_outcome(right):
-    rows = [row for row in read_rows(right) if row["mode"].startswith("official:")]
+def test_every_row_has_its_problem_and_outcome(ours, theirs):
+    rows = [row for row in read_rows(ours[0]) if row["mode"].startswith("official:")]
     assert len(rows) == 3 * len(TASKS)
     for row in rows:
-        assert (row["score"], row["outcome"]) == (1.0, "right")
-        if row["completion"] is not None:
-            # No thought: our grader reads no answer, and the lenient reading does.
-            assert row["verdict"] == "no_think" and not row["well_formed"]
-            assert row["lenient"] == "right"
-    golds = {
-        mode: [row["gold"] for row in rows if row["mode"] == f"official:{mode}"] for mode in TASKS
-    }
+        is_option = row["completion"] is None  # chosen by log-likelihood: nothing was written
+        expected = {"right", "wrong"} if is_option else {"wrong", "no answer", "cut off"}
+        assert row["outcome"] in expected and (row["verdict"] is None) == is_option
+    found = {task: [row for row in rows if row["mode"] == f"official:{task}"] for task in TASKS}
+    for task, (_, samples) in theirs.items():
+        main = "acc_norm" if found[task][0]["completion"] is None else "exact_match"
+        chosen = [one for one in samples if one["filter"] in ("none", "flexible-extract")]
+        assert [row["score"] for row in found[task]] == [one[main] for one in chosen]
+    golds = {task: [row["gold"] for row in found[task]] for task in TASKS}
     assert golds["gsm8k"] == [["3"], ["5"], ["7"]]
     assert golds["hendrycks_math500"] == golds["minerva_math500"] == [[a] for a in MATHS[:3]]
     # Options 1, 2 and 3 modulo 3 or 4 of the rows 1 to 3.
     assert golds["arc_challenge"] == [["B"], ["C"], ["A"]]
 
 
-def test_the_options_of_gpqa_are_those_that_were_shown(right):
-    rows = [row for row in read_rows(right) if row["task"] == "gpqa_diamond"]
-    official = [row for row in rows if row["mode"].startswith("official:")]
+def test_the_options_of_gpqa_are_those_that_were_shown(ours):
+    official = [row for row in read_rows(ours[0]) if row["mode"].startswith("official:gpqa")]
     assert len(official) == 6
     for row in official:
         shown = dict(re.findall(r"\(([A-D])\) (.*)", row["prompt"]))
         (letter,) = row["gold"]
         assert dict(re.findall(r"\(([A-D])\) (.*)", row["question"])) == shown
-        assert shown[letter].startswith("fast neutrons")
+        assert shown[letter].startswith("fast neutrons")  # the harness drops the double blank
         original = gpqa()[int(row["id"].rpartition("-")[2])]
         assert sorted(shown.values()) == sorted(
             original[key].replace("  ", " ") for key in original if "Answer" in key
@@ -235,17 +165,14 @@ def test_the_options_of_gpqa_are_those_that_were_shown(right):
     assert len(golds) == 3, "both tasks show the options in one order"
 
 
-def test_cut_prompts_are_counted_and_told(tmp_path, tiny_model_dir, capsys):
+def test_cut_prompts_are_counted_and_told(tmp_path, data_root, tiny_model_dir, capsys):
     """Also where all completions are stored: the count is of the prompts."""
-    write_official(tmp_path / "data")
     settings = {"tasks": ["gsm8k"], "official": ["gsm8k", "arc_challenge"], "limit": 3}
-    scripted = Scripted(tiny_model_dir, write, choose)
+    scripted = Scripted(tiny_model_dir, lambda _: ("", False), lambda _: False)
     scripted.max_length = 700
     for _ in range(2):
         with recite(**{tiny_model_dir.name: scripted}):
-            done = evaluate(
-                tmp_path, f"base={tiny_model_dir}", data_root=tmp_path / "data", **settings
-            )
+            done = evaluate(tmp_path, f"base={tiny_model_dir}", data_root=data_root, **settings)
         tasks = read_scores(done)["tasks"]
         found = [
             tasks[task][f"official:{task}"]["num_cut_prompts"] for task in settings["official"]

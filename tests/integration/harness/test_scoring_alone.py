@@ -77,20 +77,17 @@ def test_another_list_of_tasks_shares_completions_and_keeps_the_scores(score):
     assert "aime24" in (run / "report/report.html").read_text()
 
 
-def test_no_samples_leave_the_greedy_completions(score):
-    run, asked = score("aime24", samples="0")
-    (modes,) = read_scores(run / "eval/my.model")["tasks"].values()
-    assert asked == 3 and [*modes] == ["greedy"]
-    page = (run / "report/report.html").read_text()
-    assert "avg@" not in page and "greedy accuracy" in page
-
-
 def test_another_recipe_gives_the_prompt(score):
-    run, _ = score("math500", RECIPE="qwen2.5-1.5b")
+    """And no samples leave the greedy completions."""
+    run, asked = score("math500", samples="0", RECIPE="qwen2.5-1.5b")
     assert run.parent.name.startswith("qwen2.5-1.5b-my.model-")
     scores = read_scores(run / "eval/my.model")
     assert scores["settings"]["prompt"] == "think" and scores["settings"]["official"] == []
+    (modes,) = scores["tasks"].values()
+    assert asked == 3 and [*modes] == ["greedy"]
     assert json.loads((run / "report/report.json").read_text())["title"] == "Scores of my model"
+    page = (run / "report/report.html").read_text()
+    assert "avg@" not in page and "greedy accuracy" in page
 
 
 def test_another_run_s_card_is_left_alone(score, tmp_path, tiny_model_dir):

@@ -92,6 +92,14 @@ def test_a_yaml_may_be_named_in_place_of_its_stage():
     assert keys.yaml_flags(["base.num_layers=3"], TOY, "model") == ["--num_layers", "3"]
 
 
+def test_results_of_other_settings_may_have_another_folder():
+    """The report reads what the evaluation writes."""
+    request = read(["report", "eval.output_dir=runs/x/eval-2"], {})
+    for stage in ("eval", "report"):
+        found = commands.stage_words(request, stage)
+        assert found[-2:] == ("--output_dir", "runs/x/eval-2")
+
+
 def test_each_reader_gives_them_to_the_stage(tmp_path):
     entries = ["grpo.top_p=0.8", "sft.max_length=77", "sft.learning_rate=3e-5"]
     shared = {"run": str(tmp_path), "keys": entries}
