@@ -39,6 +39,8 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         recipe = load_recipe(args, folder)
         sets, skipped = collect_sets(recipe, settings, args.num_rows)
         audited = [AuditedSet(name, rows, recipe, settings, args) for name, rows in sets.items()]
+        for one in audited:
+            one.check()
         official = {one.name: one.ask_official() for one in audited}
     lines = [line for one in audited for line in one.lines]
     table = pd.DataFrame(lines, columns=Line._fields, dtype=object).astype({"applies": bool})
