@@ -179,7 +179,7 @@ class AuditedSet:
             self._add("reward", at, trick, fault if gold - value <= margin else "", SUM)
 
     def _earn(self, completions: list[Completion]) -> list[dict[str, float]]:
-        """What each reward pays for a completion of each of the first problems.
+        """The values of each reward for a completion of each of the first problems.
 
         Values are times the weight, as a negative one rewards the opposite. A reward with weight 0
         is only logged, and counts with weight 1 here. Rewards that cannot be run here are left out.

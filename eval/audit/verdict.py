@@ -131,12 +131,12 @@ def judge(report: dict[str, Any], rewards: dict[str, float]) -> list[str]:
             faults.append(f"{trick!r} is rewarded {found['num_paid']} of {found['num_rows']} times")
         if found["num_above"]:
             faults.append(
-                f"the {SUM} is as high for {trick!r} as for the gold, or nearly, "
+                f"the sum of all rewards is as high for {trick!r} as for the gold, or nearly, "
                 f"{found['num_above']} times"
             )
     if rewards.get(CHANCE):
         faults.append(
-            f"reward_funcs: {CHANCE} has a weight; leave it to `make control`, or remove it"
+            "reward_funcs: random_reward has a weight; leave it to `make control`, or remove it"
         )
     if not report["sets"]:
         faults.append("no set could be audited")
