@@ -10,7 +10,6 @@ end-of-sequence token or the token limit, and is decoded as by an engine.
 
 import asyncio
 import inspect
-import itertools
 from collections import defaultdict
 from typing import Any, NamedTuple
 
@@ -79,19 +78,23 @@ class AuditedSet:
         wrong = cases.wrong_answers(rows[: args.num_tricked])
         tricks = [cases.trick_completions(*forms[at], answer) for at, answer in enumerate(wrong)]
         # SFT rows have the completions that will be trained on.
-        written = [
-            Case(at, GOLD, row.get("completion") or cases.gold_completion(*forms[at]))
-            for at, row in enumerate(rows)
+        golds = [
+            row.get("completion") or cases.gold_completion(*form)
+            for row, form in zip(rows, forms, strict=True)
         ]
-        written += [Case(at, kind, one[kind]) for kind in TRICKS for at, one in enumerate(tricks)]
+        written = [(at, GOLD, text) for at, text in enumerate(golds)]
+        written += [(at, kind, one[kind]) for kind in TRICKS for at, one in enumerate(tricks)]
         self.cases = [
-            one._replace(text=render_completion(one.text, self._prompts[one.at])) for one in written
+            Case(at, kind, render_completion(text, self._prompts[at])) for at, kind, text in written
         ]
+
+    def check(self) -> None:
+        """Fill `lines` with the verdicts of every check that the set and the recipe have."""
         self._check_questions()
         self._check_template()
-        if recipe.grpo is not None:
+        if self._recipe.grpo is not None:
             self._check_rewards()
-        if name in settings.tasks:
+        if self.name in self._settings.tasks:
             self._check_task()
 
     def _applies(self, at: int, kind: str) -> bool:
@@ -141,9 +144,9 @@ class AuditedSet:
             for _, kind, text in self.cases
         ]
         earned: list[dict[str, float]] = []
-        kinds = [kind for _, kind, _ in self.cases]
-        for _, some in itertools.groupby(zip(kinds, sent, strict=True), lambda one: one[0]):
-            earned += self._earn([text for _, text in some])
+        for kind in (GOLD, *TRICKS):
+            some = [text for one, text in zip(self.cases, sent, strict=True) if one.kind == kind]
+            earned += self._earn(some)
         names = {*earned[0]}
         graded = [name for name in self._recipe.rewards if name in GRADED]
         # The loose one knows `<answer>` alone, and a benchmark may be asked for a box.
@@ -176,7 +179,7 @@ class AuditedSet:
             self._add("reward", at, trick, fault if gold - value <= margin else "", SUM)
 
     def _earn(self, completions: list[Completion]) -> list[dict[str, float]]:
-        """What each reward pays for a completion of each of the first problems.
+        """The values of each reward for a completion of each of the first problems.
 
         Values are times the weight, as a negative one rewards the opposite. A reward with weight 0
         is only logged, and counts with weight 1 here. Rewards that cannot be run here are left out.
@@ -275,8 +278,8 @@ def difference(text: str, kept: str) -> str:
     """How a text was changed, at the first character that differs; "" where it was not."""
     if kept == text:
         return ""
-    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, kept, strict=False))
-    start = len(list(same))
+    pairs = enumerate(zip(text, kept, strict=False))
+    start = next((at for at, (one, other) in pairs if one != other), min(len(text), len(kept)))
     if start == len(kept):
         return f"ends early, after {kept[-40:]!r}"
     return f"{text[start : start + 20]!r} becomes {kept[start : start + 20]!r}"

@@ -5,9 +5,10 @@ shape of the tasks' data. Only stop strings and the token limit change the text.
 `eval.harness.suite.protect` keeps the parsers from hanging.
 """
 
+import itertools
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,10 @@ from pipeline.errors import UserError
 from pipeline.prompts import THINK_OPEN, prefills_think
 from pipeline.rows import read_rows
 
-# The benchmarks whose official tasks read what a model writes, and the shape of their rows. The
-# row's number replaces its question, which no parser reads: one keeps only these columns.
-SHAPES: dict[str, tuple[str, Callable[[int, str], dict]]] = {
-    "gsm8k": ("gsm8k/{}.jsonl", lambda at, gold: {"question": str(at), "answer": f"#### {gold}"}),
-    "math500": (
-        "math/math500.jsonl",
-        lambda at, gold: {"problem": str(at), "solution": _boxed(gold), "answer": gold},
-    ),
+# The data of the benchmarks whose official tasks read what a model writes.
+FILES = {
+    "gsm8k": ("gsm8k/train.jsonl", "gsm8k/test.jsonl"),
+    "math500": ("math/math500.jsonl",),
 }
 PARSERS = {
     ("gsm8k", "strict-match", "exact_match"): "gsm8k strict",
@@ -75,20 +72,24 @@ def parse_officially(
         completions: a parser was stopped on them, or the harness cannot read their gold.
     """
     unfit = {place for place, gold in enumerate(golds) if not _fits(gold)}
+    lines = []
+    for at, gold in enumerate(golds):
+        shown = "?" if at in unfit else gold
+        # Both shapes in one. The row's number is its question, which no parser reads.
+        row = {"question": str(at), "answer": f"#### {shown}"}
+        row |= {"problem": str(at), "solution": _boxed(shown)}
+        lines.append(json.dumps(row) + "\n")
     with tempfile.TemporaryDirectory() as folder:
-        for name, shape in SHAPES.values():
-            rows = [shape(at, "?" if at in unfit else gold) for at, gold in enumerate(golds)]
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            for split in ("train", "test"):
-                path = Path(folder, name.format(split))
-                path.parent.mkdir(exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-        tasks, stopped = load_official_tasks(list(SHAPES), {"data_root": folder})
+        for name in itertools.chain(*FILES.values()):
+            path = Path(folder, name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("".join(lines), encoding="utf-8")
+        tasks, stopped = load_official_tasks([*FILES], {"data_root": folder})
     scores = {}
     for name, task in tasks.items():
         task.set_config("num_fewshot", 0)
         scores[name] = score_given(task, [[text] for text in completions], cut)
-    unfit |= {int(doc.get("question") or doc["problem"]) for doc in stopped}
+    unfit |= {int(doc["problem"]) for doc in stopped}
     found = {
         name: [bool(one[metric]) and at not in unfit for at, one in enumerate(scores[task][chosen])]
         for (task, chosen, metric), name in PARSERS.items()
@@ -147,14 +148,16 @@ def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:
     official, stopped = parse_officially(
         [gold[0] for gold in golds], completions, lambda text, _: Completion(text, 0, cut_off=False)
     )
-    whole = [
-        THINK_OPEN + row["completion"] if row["prefilled"] else row["completion"] for row in rows
+    whole = [f"{THINK_OPEN if row['prefilled'] else ''}{row['completion']}" for row in rows]
+    grades, lenient = grade_all(whole, golds), grade_leniently(completions, golds)
+    return [
+        {
+            "where": row["where"],
+            "gold": row["golds"],
+            "stopped": at in stopped,
+            "verdict": grades[at].verdict,
+            "lenient": lenient[at],
+            **{name: scores[at] for name, scores in official.items()},
+        }
+        for at, row in enumerate(rows)
     ]
-    grades = grade_all(whole, golds)
-    lenient = grade_leniently(completions, golds)
-    found = []
-    for place, row in enumerate(rows):
-        one = {"where": row["where"], "gold": row["golds"], "stopped": place in stopped}
-        one |= {"verdict": grades[place].verdict, "lenient": lenient[place]}
-        found.append(one | {name: scores[place] for name, scores in official.items()})
-    return found

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         recipe = load_recipe(args, folder)
         sets, skipped = collect_sets(recipe, settings, args.num_rows)
         audited = [AuditedSet(name, rows, recipe, settings, args) for name, rows in sets.items()]
+        for one in audited:
+            one.check()
         official = {one.name: one.ask_official() for one in audited}
     lines = [line for one in audited for line in one.lines]
     table = pd.DataFrame(lines, columns=Line._fields, dtype=object).astype({"applies": bool})
@@ -54,7 +57,7 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         "sets": {
             name: {
                 "num_rows": len(rows),
-                "rates": find_rates(table[table["set"] == name], recipe),
+                "rates": find_rates(table[table["set"] == name], recipe.rewards),
                 "official": official[name],
             }
             for name, rows in sets.items()
@@ -70,11 +73,11 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
     return report
 
 
-def find_rates(table: pd.DataFrame, recipe: Recipe) -> dict[str, float | None]:
+def find_rates(table: pd.DataFrame, rewards: Iterable[str]) -> dict[str, float | None]:
     """The share of one set's golds that pass each check; None for one that it does not have."""
     golds = table[table["kind"] == GOLD]
     rates = golds["fault"].eq("").groupby(golds["check"]).mean().to_dict()
-    if not {*GRADED} & {*recipe.rewards}:
+    if not {*GRADED} & {*rewards}:  # none looks at correctness
         rates.pop("reward", None)
     return {check: rates.get(check) for check in CHECKS}
 
@@ -129,12 +132,12 @@ def judge(report: dict[str, Any], rewards: dict[str, float]) -> list[str]:
             faults.append(f"{trick!r} is rewarded {found['num_paid']} of {found['num_rows']} times")
         if found["num_above"]:
             faults.append(
-                f"the {SUM} is as high for {trick!r} as for the gold, or nearly, "
+                f"the sum of all rewards is as high for {trick!r} as for the gold, or nearly, "
                 f"{found['num_above']} times"
             )
     if rewards.get(CHANCE):
         faults.append(
-            f"reward_funcs: {CHANCE} has a weight; leave it to `make control`, or remove it"
+            "reward_funcs: random_reward has a weight; leave it to `make control`, or remove it"
         )
     if not report["sets"]:
         faults.append("no set could be audited")

@@ -113,27 +113,14 @@ def test_a_passing_audit_is_kept_until_a_yaml_changes_and_trains_nothing_again(p
     assert project.pending("grpo") == ["audit", "grpo"]
 
 
-def test_completions_need_no_data_and_no_run(project, tmp_path):
+def test_completions_need_no_data_and_open_no_gate(project, tmp_path, monkeypatch):
     path = tmp_path / "outputs.jsonl"
-    rows = [
-        {"completion": "<think>a</think>\\boxed{72}", "gold": "72"},
-        {"completion": "It is 72.", "gold": 72},
-    ]
-    write_rows(path, rows)
+    write_rows(path, [{"completion": "<think>a</think>\\boxed{72}", "gold": "72"}])
     done = project.make("audit", COMPLETIONS=path, RUN=tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    assert f"2 completions of {path}\n" in done.stdout
+    assert done.returncode == 0 and f"1 completions of {path}\n" in done.stdout
     assert (tmp_path / "run/audit/outputs.jsonl.parsed.jsonl").is_file()
     assert not project.manifest.exists()
-    done = project.make("audit", COMPLETIONS=tmp_path / "none.jsonl")
-    assert done.returncode != 0 and "none.jsonl: no such file" in done.stderr
-
-
-def test_neither_completions_nor_less_than_the_recipe_open_the_gate(project, monkeypatch):
     monkeypatch.setattr(demo, "OUTER", ())
-    monkeypatch.setenv("COMPLETIONS", "outputs.jsonl")
+    monkeypatch.setenv("COMPLETIONS", str(path))
     planned = project.planned("grpo")
     assert "-m eval.audit" in planned and "--completions" not in planned
-    monkeypatch.delenv("COMPLETIONS")
-    assert "--opens_gate false --limit 1" in project.planned("audit", "limit=1")
-    assert "--opens_gate" not in project.planned("audit")

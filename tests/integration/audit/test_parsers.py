@@ -23,35 +23,19 @@ ROW = {"completion": RIGHT, "gold": "72"}
 
 @pytest.fixture
 def write(tmp_path):
-    """Write rows in the format that the file's name asks for; returns the path."""
+    """Write rows of JSON; returns the path. `pipeline.rows` has the tests of other formats."""
 
     def call(rows, name="outputs.jsonl"):
-        path = tmp_path / name
-        if name.endswith(".parquet"):
-            from datasets import Dataset
-
-            Dataset.from_list(rows).to_parquet(path)
-        else:
-            write_rows(path, rows)
-        return str(path)
+        write_rows(tmp_path / name, rows)
+        return str(tmp_path / name)
 
     return call
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_every_format_gives_the_same_rows(write, name):
-    rows = list(read_completions(write([ROW, ROW | {"gold": "8"}], name)))
-    assert [(row["completion"], row["golds"]) for row in rows] == [(RIGHT, ["72"]), (RIGHT, ["8"])]
-    assert len({row["where"] for row in rows}) == 2
-
-
 @pytest.mark.parametrize(
     ("gold", "golds"),
-    [
-        (72, ["72"]), (72.0, ["72"]), (0.5, ["0.5"]), (-3, ["-3"]), (["72", 8], ["72", "8"]),
-        (1e300, [str(10**300)]), ("nan", ["nan"]),
-    ],
-)  # fmt: skip
+    [(72.0, ["72"]), (["72", 8], ["72", "8"]), (1e300, [str(10**300)]), ("nan", ["nan"])],
+)
 def test_golds_of_every_kind(write, gold, golds):
     (row,) = read_completions(write([ROW | {"gold": gold}]))
     assert row["golds"] == golds
@@ -61,11 +45,8 @@ def test_golds_of_every_kind(write, gold, golds):
     ("row", "message"),
     [
         ({"completion": RIGHT}, "missing column 'gold', found 'completion'"),
-        (ROW | {"gold": None}, "the gold is empty"),
-        (ROW | {"gold": []}, "the gold is empty"),
-        (ROW | {"gold": ["", " "]}, "the gold is empty"),
+        *[(ROW | {"gold": gold}, "the gold is empty") for gold in (None, [], ["", " "])],
         (ROW | {"gold": True}, "gold: True is not text"),
-        (ROW | {"gold": [["72"]]}, "gold: \\['72'\\] is not text"),
         (ROW | {"completion": ["a", "b"]}, "completion: \\['a', 'b'\\] is not text"),
     ],
 )

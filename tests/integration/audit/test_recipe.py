@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import shutil
 from collections.abc import Callable
 from types import MappingProxyType
@@ -135,8 +136,8 @@ def reverse_the_tasks(_, patch):
 
 
 def unlink_training_data(recipe, _):
-    for name in ("sft_train", "grpo_train"):
-        (recipe.data / f"{name}.jsonl").unlink()
+    recipe.write("sft", train_file="{run}/distill/traces.jsonl")
+    (recipe.data / "grpo_train.jsonl").unlink()
 
 
 def leave_benchmarks_only(recipe, _):
@@ -153,29 +154,27 @@ class Fault(NamedTuple):
     paid: set[str] = frozenset()
 
 
-ALL_FAIL = {"template": 0.0, "reward": 0.0, "task": 0.0}
+ALL_FAIL = {"held_out": {"template": 0.0, "reward": 0.0, "task": 0.0}}
+NO_REWARD = {"sft_train": {"reward": 0.0}, "held_out": {"reward": 0.0, "task": 1.0}}
 NO_BOX = {"nothing at all", "one or the other, no box", "a list of numbers, no box", "gold denied"}
 FAULTS = {
     "an end of sequence that ends the thought": Fault(
         set_in_tokenizer(eos_token="</think>"),
-        ["ends early, after", "sft_train, row synthetic-", "unclosed_think"],
-        {"held_out": ALL_FAIL},
+        ["ends early, after", "sft_train, row synthetic-", "unclosed_think"], ALL_FAIL,
     ),
     "an end id of the generation config within completions": Fault(
-        end_at_newlines, ["ends early, after '<think>'"], {"held_out": ALL_FAIL}
+        end_at_newlines, ["ends early, after '<think>'"], ALL_FAIL,
     ),
     "a special tag that decoding drops": Fault(
         set_in_tokenizer(extra_special_tokens=["<|im_start|>", "<think>"]),
-        ["'<think>", "becomes", "no_think"],
-        {"held_out": ALL_FAIL},
+        ["'<think>", "becomes", "no_think"], ALL_FAIL,
     ),
     "a template that doubles the first token": Fault(
         set_in_tokenizer("<|im_start|>" + R1, bos_token="<|im_start|>"),
         ["the template writes '<|im_start|>' twice"],
     ),
     "too few new tokens in the tasks": Fault(
-        write("eval", max_new_tokens=20),
-        ["held_out: task passes 0.0 %", "cut off at 20 tokens"],
+        write("eval", max_new_tokens=20), ["held_out: task passes 0.0 %", "cut off at 20 tokens"],
         {"held_out": {"template": 1.0, "reward": 1.0, "task": 0.0}},
     ),
     "too short completions in GRPO": Fault(
@@ -184,13 +183,11 @@ FAULTS = {
         {"held_out": {"reward": 0.0, "task": 1.0}},
     ),
     "golds that cannot be matched": Fault(
-        with_golds("\\frac{1"),
-        ["correctness_reward is 0"],
+        with_golds("\\frac{1"), ["correctness_reward is 0"],
         {"sft_train": {"reward": 1.0}, "held_out": {"reward": 0.0}},
     ),
     "other golds that cannot be matched": Fault(
-        with_golds("7", "\\frac{1"),
-        ["grpo_train, other golds: reward passes 0.0 %"],
+        with_golds("7", "\\frac{1"), ["grpo_train, other golds: reward passes 0.0 %"],
         {"held_out": {"reward": 1.0}},
     ),
     "a question that states its answer": Fault(
@@ -203,51 +200,41 @@ FAULTS = {
         [f"reward_funcs: nothing rewards correctness: {FORM}"],
     ),
     "the loose form without its tags": Fault(
-        rewarded(**{LOOSE: 1.0, CORRECT: 1.0}), ["grpo_train", f"{LOOSE} is 0"]
+        rewarded(**{LOOSE: 1.0, CORRECT: 1.0}), ["grpo_train", f"{LOOSE} is 0"],
     ),
     "an own reward of the length": Fault(
-        rewarded(**{f"{OWN}reward_of_length": 1.0}), ["the sum of all rewards is as high"]
+        rewarded(**{f"{OWN}reward_of_length": 1.0}), ["the sum of all rewards is as high"],
     ),
     "a random reward": Fault(
         rewarded(**{"random_reward": 0.5, CORRECT: 1.0}),
         ["reward_funcs: random_reward has a weight", "not audited: random_reward: TypeError"],
     ),
     "nothing for correct answers": Fault(
-        paying(lambda text, value: 0.0),
-        ["failed: grpo_train, row ", "correctness_reward is 0"],
-        {"sft_train": {"reward": 0.0}, "held_out": {"reward": 0.0, "task": 1.0}},
+        paying(lambda text, value: 0.0), ["failed: grpo_train, row "], NO_REWARD,
     ),
     "nothing for correct answers, only logged": Fault(
         paying(lambda text, value: 0.0, random_reward=1.0, correctness_reward=0.0),
-        ["correctness_reward is 0"],
-        {"grpo_train": {"reward": 0.0}},
+        ["correctness_reward is 0"], NO_REWARD,
     ),
     "every box": Fault(
-        paying(lambda text, value: float("\\boxed{" in text)),
-        ["is rewarded"],
-        {"grpo_train": {"reward": 1.0}},
-        {*TRICKS} - NO_BOX,
+        paying(lambda text, value: float("\\boxed{" in text)), ["is rewarded"],
+        {"grpo_train": {"reward": 1.0}}, {*TRICKS} - NO_BOX,
     ),
     "everything": Fault(paying(lambda text, value: 1.0), ["is rewarded"], paid={*TRICKS}),
     "a box in the thought": Fault(
         paying(lambda text, value: max(value, float("<think>\n\\boxed{" in text))),
-        ["is rewarded"],
-        paid={"gold in the thought only"},
+        ["is rewarded"], paid={"gold in the thought only"},
     ),
     "wrong answers more in all": Fault(
-        pay_more_for_wrong, ["sum of all rewards", "'a wrong answer'", "9 times"]
+        pay_more_for_wrong, ["sum of all rewards", "'a wrong answer'", "9 times"],
     ),
     "a small share for correctness": Fault(
-        rewarded(**{CORRECT: 0.1, FORM: 5.0}), ["sum of all rewards", "'a wrong answer'", "nearly"]
+        rewarded(**{CORRECT: 0.1, FORM: 5.0}), ["sum of all rewards", "'a wrong answer'", "nearly"],
     ),
-    "a negative weight": Fault(
-        rewarded(rlinf_reward=-1.0), ["rlinf_reward is -5"], paid={*TRICKS}
-    ),
+    "a negative weight": Fault(rewarded(rlinf_reward=-1.0), ["rlinf_reward is -5"], paid={*TRICKS}),
     "a reversed task": Fault(
-        reverse_the_tasks,
-        ["failed: held_out, row ", ": task: wrong"],
-        {"held_out": {"question": 1.0, "template": 1.0, "reward": 1.0, "task": 0.0}},
-        {*TRICKS},
+        reverse_the_tasks, ["failed: held_out, row ", ": task: wrong"],
+        {"held_out": {"question": 1.0, "template": 1.0, "reward": 1.0, "task": 0.0}}, {*TRICKS},
     ),
 }  # fmt: skip
 
@@ -299,10 +286,11 @@ def ask_by(style):
     return change
 
 
-# What changes, and the beginnings of the notes.
+# What changes, and patterns of the notes.
 PASSES = {
     "no training files": (
-        unlink_training_data, ["not audited: sft_train: /", "not audited: grpo_train: /"],
+        unlink_training_data,
+        ["not audited: sft_train: /.*`make distill`", "not audited: grpo_train: /.*`make data`"],
     ),
     "other tags in training": (
         ask_for_tags_in_training, ["the system prompts differ: sft_train, grpo_train: 'Reason"],
@@ -338,7 +326,7 @@ def test_what_fails_no_recipe(recipe, monkeypatch, name):
     report = recipe.report()
     assert not paid_tricks(report) and len(report["notes"]) == len(notes)
     for note, start in zip(report["notes"], notes, strict=True):
-        assert note.startswith(start)
+        assert re.match(start, note)
 
 
 def test_a_recipe_without_sft_whose_grpo_evaluates(recipe):

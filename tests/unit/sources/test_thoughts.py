@@ -9,25 +9,16 @@ from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
 from tests.unit.builder.helpers import run
 
+SOURCE = {"name": "generic", "file": "rows.jsonl", "prompt_key": "q", "answer_key": "a"}
 SKY = ("<|begin_of_thought|>", "<|end_of_thought|>")
 PAIRS = [
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("<Thought>", "</Thought>"),
-    ("<REASONING>", "</REASONING>"),
-    ("<seed:think>", "</seed:think>"),
-    ("<longcat_think>", "</longcat_think>"),
-    ("<thought_process>", "</thought_process>"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"),
-    ("<|thinking|>", "<|/thinking|>"),
-    ("[THINK]", "[/THINK]"),
-    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
-    SKY,
-    (
-        "<|channel|>analysis<|message|>",
-        "<|end|><|start|>assistant<|channel|>final<|message|>",
-    ),
-]
+    ("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<Thought>", "</Thought>"),
+    ("<REASONING>", "</REASONING>"), ("<seed:think>", "</seed:think>"),
+    ("<longcat_think>", "</longcat_think>"), ("<thought_process>", "</thought_process>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"), ("<|thinking|>", "<|/thinking|>"),
+    ("[THINK]", "[/THINK]"), ("\u25c1think\u25b7", "\u25c1/think\u25b7"), SKY,
+    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("start", "end"), PAIRS)
@@ -89,8 +80,7 @@ def test_sft_leaves_out_what_is_malformed_and_grpo_does_not(tmp_path):
         {"q": f"What is {n} plus 1?", "a": str(n + 1), "s": text} for n, text in replies.items()
     ]
     write_rows(tmp_path / "rows.jsonl", rows)
-    source = {"name": "generic", "file": "rows.jsonl", "prompt_key": "q", "answer_key": "a"}
-    source |= {"solution_key": "s"}
+    source = SOURCE | {"solution_key": "s"}
     folder, made = run(tmp_path, {"sft": [source], "grpo": [source]})
     found = [row["completion"] for row in read_rows(folder / "sft_train.jsonl")]
     assert found == [
@@ -133,8 +123,7 @@ def test_a_generic_source_has_bare_thoughts(tmp_path):
         {"q": "What is 1 plus 1?", "a": "#### 2"},
     ]
     write_rows(tmp_path / "rows.jsonl", rows)
-    source = {"name": "generic", "file": "rows.jsonl", "prompt_key": "q", "answer_key": "a"}
-    folder, _ = run(tmp_path, {"sft": [source | {"solution_key": "a"}]})
+    folder, _ = run(tmp_path, {"sft": [SOURCE | {"solution_key": "a"}]})
     found = {row["completion"] for row in read_rows(folder / "sft_train.jsonl")}
     first = "<think>\nA dog has 4 legs.\nSo 4 * 2 = 8 legs.\n</think>\n\n\\boxed{8}"
     assert first in found and len(found) == 2
@@ -151,8 +140,7 @@ def test_lists_of_generations(tmp_path):
         row |= {"q": f"Add 1 and 1 on day {number}.", "a": "2"}
         row.setdefault("whole", [True, False, True])
     write_rows(tmp_path / "rows.jsonl", rows)
-    source = {"name": "generic", "file": "rows.jsonl", "prompt_key": "q", "answer_key": "a"}
-    source |= {"solution_key": "generations", "solution_if": ["ok", "whole"]}
+    source = SOURCE | {"solution_key": "generations", "solution_if": ["ok", "whole"]}
     folder, made = run(tmp_path, {"sft": [source]})
     (row,) = read_rows(folder / "sft_train.jsonl")
     assert row["completion"].startswith("<think>\ngood\n</think>")
