@@ -88,7 +88,7 @@ _UNFILLED = re.compile(
     re.IGNORECASE,
 )
 _LAST_VALUE = re.compile(r".*(?:=|\b(?:is|are|equals?)\b)\s*([^=\s][^=]{0,80})$", re.DOTALL)
-_SAYS_NUMBER = re.compile(r"\W*[A-Za-z]+\s+[A-Za-z]{2,}\D*\d")
+_PROSE_WORD = re.compile(r"[A-Za-z]{2,}")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 # To be filled in.
 _BLANK = re.compile(r"_{2,}|\\_\s*\\_|\(\s*\)|\.{4,}|\\(?:underline|square|qquad)")
@@ -229,7 +229,9 @@ def is_readable(gold: str) -> bool:
 
 def is_sentence(gold: str) -> bool:
     """Whether words say a number: "She has 7 pens." is read as words, which 7 does not match."""
-    return bool(_SAYS_NUMBER.match(without_commands(gold))) and isinstance(read(gold), Words)
+    plain = without_commands(gold)
+    has_number = any(map(str.isdigit, plain)) and len(_PROSE_WORD.findall(plain)) > 1
+    return has_number and isinstance(read(gold), Words)
 
 
 def holds_several_answers(gold: str) -> bool:
