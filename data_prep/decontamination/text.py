@@ -83,10 +83,6 @@ _ANSWER_FORM = re.compile(
 )
 _LONGEST_ANSWER_FORM = 300
 _MOST_ANSWER_FORMS = 3
-# "(A) 12 (B) 13", "A. 12", "\\textbf{(A)} 12".
-_CHOICE = re.compile(r"(?:\\text(?:bf|rm)? ?\{|(?<![\w$^\\]))\(?([A-E])(?:\)|[.:]\s)")
-_LONGEST_CHOICES = 600
-_MIN_CHOICES = 3
 _BEFORE_CASE = _rules(
     ("\n", r"(?m)^ ?(?:\*\s(?=[A-Za-z$])|-\s(?=[A-Z$])|>\s)", ""),
     # The article, lest it be taken for the variable.
@@ -161,19 +157,6 @@ def _remove_answer_form(text: str) -> str:
 def figures(question: str) -> list[str]:
     """The code of the figures in a question, in order, without white space."""
     return ["".join(found[0].split()) for found in _FIGURE.finditer(question)]
-
-
-def without_choices(question: str) -> str:
-    """The question without the options (A), (B), (C), … at its end; "" if it has none."""
-    first, count = 0, 0
-    for label in _CHOICE.finditer(question, max(0, len(question) - _LONGEST_CHOICES)):
-        if label[1] == "A":
-            first, count = label.start(), 1
-        elif label[1] == "ABCDE"[count % 5]:
-            count += 1
-    if count < _MIN_CHOICES:
-        return ""
-    return question[:first].strip()
 
 
 def sentences(question: str) -> list[str]:
