@@ -152,8 +152,7 @@ class EvalIndex:
         """
         theirs = self._words[at]
         is_short = len(theirs) < SHORT
-        is_vague = is_short and not self._numbers[at]
-        if is_vague or not self._numbers[at] <= Counter(numbers(words)):
+        if not self._numbers[at] <= Counter(numbers(words)):
             return 0.0
         left = _not_in(theirs, words)
         is_prose = all(word.isalpha() and len(word) > 1 for word in left)
