@@ -63,8 +63,8 @@ _SPELLINGS = {  # of a command
     " textsf emph underline rm mathtt", "pmod": "mod bmod", "vee": "lor", "wedge": "land",
     "approx": "sim simeq approxeq", "cup": "bigcup", "emptyset": "varnothing", "cdot": "times ast",
 }  # fmt: skip
-_RENAMES = {old: "\\" + new for new, olds in _SPELLINGS.items() for old in olds.split()}
-_RENAMES |= {
+RENAMES = {old: "\\" + new for new, olds in _SPELLINGS.items() for old in olds.split()}
+RENAMES |= {
     "lt": "<", "gt": ">", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|",
     "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "colon": ":", "quad": ";",
     "qquad": ";", "enspace": " ", "thinspace": " ", "space": " ", "dollar": r"\$",
@@ -152,7 +152,7 @@ def normalise(text: str) -> str:
         text = _THOUSANDS.sub("", _DROPPED.sub("", text))
         for pattern, new in _REWRITES:
             text = pattern.sub(new, text)
-        text = _COMMAND.sub(lambda match: _RENAMES.get(match[1], match[0]), text)
+        text = _COMMAND.sub(lambda match: RENAMES.get(match[1], match[0]), text)
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\^)", r"\\cdot ", text)  # 3 x 10^5
     text = re.sub(r"(?<=\d)!=", "! =", text)  # 5!=120
     text = re.sub(r"(?<=\d)'(?=\d{3}(?!\d))", "", text)  # 1'234'567
@@ -191,12 +191,12 @@ _BELOW_TWENTY = (
     " sixteen seventeen eighteen nineteen"
 )
 _TENS = "ten twenty thirty forty fifty sixty seventy eighty ninety"
-_NUMBERS = {word: number for number, word in enumerate(_BELOW_TWENTY.split())}
-_NUMBERS |= {word: 10 * number for number, word in enumerate(_TENS.split(), 1)}
+NUMBERS = {word: number for number, word in enumerate(_BELOW_TWENTY.split())}
+NUMBERS |= {word: 10 * number for number, word in enumerate(_TENS.split(), 1)}
 _GROUPS = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fifth": 5, "eighth": 8, "ninth": 9}
 _PARTS |= {"twelfth": 12, "hundredth": 100}
-_REGULAR = {word: n for word, n in (_NUMBERS | _GROUPS).items() if n > 3 and word[-1] in "dnrxy"}
+_REGULAR = {word: n for word, n in (NUMBERS | _GROUPS).items() if n > 3 and word[-1] in "dnrxy"}
 _PARTS |= {re.sub("y$", "ie", word) + "th": n for word, n in _REGULAR.items()}
 SCALES = _GROUPS | {word: Fraction(1, n) for word, n in _PARTS.items()}
 
@@ -222,9 +222,9 @@ def _cardinal(words: list[str]) -> int | None:
     for word in words:
         if word == "and" and last == 100:
             continue
-        number = _NUMBERS.get(word, 0)
+        number = NUMBERS.get(word, 0)
         follows_ten = last == 10 and 0 < number < 10  # twenty-one, not twenty twelve
-        if word in _NUMBERS and (last in (None, 100, 1000) or follows_ten):
+        if word in NUMBERS and (last in (None, 100, 1000) or follows_ten):
             group, last = group + number, 10 if number > 19 else 1
         elif word == "hundred" and last == 1 and 0 < group < 10:
             group, last = group * 100, 100

@@ -14,42 +14,28 @@ questions to contamination.jsonl; manifest.json is last. One source is a mapping
 source has no `hub`; otherwise the hub's data set is used. docs/data.md explains every key.
 """
 
-import random
 import signal
 import sys
-import tempfile
 import time
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from data_prep.builder.duplicates import Collector
-from data_prep.builder.filters import choose_mix
 from data_prep.builder.recipe import (
     TRAINING,
     DataArguments,
     Source,
     check_data,
     check_settings,
-    id_parts,
     local_files,
 )
-from data_prep.builder.rows import Job, SourceRows, Workers
-from data_prep.builder.write import (
-    Outputs,
-    SetReport,
-    Spool,
-    check_folder,
-    counts_text,
-    write_manifest,
-)
+from data_prep.builder.rows import Workers
+from data_prep.builder.sets import build_set
+from data_prep.builder.write import Outputs, SetReport, check_folder, write_manifest
 from data_prep.decontamination.index import load_questions, read_questions
-from data_prep.schema import Problem, grpo_row, sft_row
-from data_prep.sources.base import Drop
+from data_prep.schema import Problem
 from grading.worker import count_cpus
 from pipeline import manifest
 from pipeline.console import notice
-from pipeline.errors import UserError, run_cli
+from pipeline.errors import run_cli
 from pipeline.own_code import own_files
 from pipeline.settings import parse
 
@@ -96,120 +82,6 @@ def build(args: DataArguments, sources: dict[str, list[Source]]) -> None:
                     reports[key] = build_set(key, sources[key], args, workers, outputs)
         outputs.finish()
         write_manifest(args, reports, benchmarks, started)
-
-
-def build_set(
-    key: str, sources: list[Source], args: DataArguments, workers: Workers, outputs: Outputs
-) -> SetReport:
-    """Build one data file; its counts."""
-    report = SetReport(key, sources)
-    render = sft_row if key == "sft" else grpo_row
-    prompt, form = args.prompt_of(key), args.form_of(key)
-
-    def make_row(problem: Problem) -> dict[str, Any]:
-        return render(problem, prompt, form, args.grader)
-
-    with tempfile.TemporaryFile(dir=args.output_dir) as file:
-        spool = Spool(file, make_row)
-        collector = collect(args, workers, spool, outputs, report)
-        mix(args, collector, outputs, report)
-        order = collector.left()
-        if not order:
-            outputs.keep_logs()
-            raise report.nothing_left()
-        if key in TRAINING:
-            random.Random(f"{args.seed}-{key}").shuffle(order)
-        started = time.perf_counter()
-        outputs.write(key, map(spool.line, order))
-        for number in order:
-            report.rows_out_of[collector.sources[number]] += 1
-        report.seconds["write"] += time.perf_counter() - started
-    report.warn()
-    return report
-
-
-def collect(
-    args: DataArguments, workers: Workers, spool: Spool, outputs: Outputs, report: SetReport
-) -> Collector:
-    """Read and check the rows of every source of one file, in order, and find the duplicates."""
-    collector = Collector(spool, args.grader, args.form_of(report.key))
-    parts = id_parts(report.sources)
-    for number, (source, part) in enumerate(zip(report.sources, parts, strict=True)):
-        job = Job(source, part, report.key, args)
-        collect_source(number, job, collector, workers, outputs, report)
-    started = time.perf_counter()
-    for number, found in collector.finish():
-        outputs.drop(report, number, found)
-    report.seconds["near duplicates"] += time.perf_counter() - started
-    for number, (source, part) in enumerate(zip(report.sources, parts, strict=True)):
-        if source.sample and source.name != "synthetic":  # which has made as many
-            seed = f"{args.seed}-{report.key}-{source.name}-{part}"
-            left = collector.sample(number, source.sample, seed)
-            if left > source.sample:
-                report.dropped_of[number]["not_sampled"] = left - source.sample
-            elif 0 < left < source.sample:
-                what = f"sample: {source.sample:,} is more than the {left:,} problems left"
-                notice(f"{report.key}: {source.name}: {what}; all are taken")
-    return collector
-
-
-def collect_source(
-    number: int,
-    job: Job,
-    collector: Collector,
-    workers: Workers,
-    outputs: Outputs,
-    report: SetReport,
-) -> None:
-    """Read and check the rows of one source; `number` is its place in the list of sources."""
-    rows = SourceRows(job)
-    num_bad, first_bad = 0, ""
-    for found in workers.check(job, rows, report.seconds):
-        started = time.perf_counter()
-        left_out = found if found.drop else collector.add(found, number)
-        if not left_out:
-            report.notes_of[number].update(found.notes)
-        else:
-            outputs.drop(report, number, left_out)
-            if left_out.drop.reason == "bad_row":
-                num_bad += 1
-                first_bad = first_bad or left_out.drop.detail
-        report.seconds["duplicates"] += time.perf_counter() - started
-    report.rows_in_of[number] = rows.num_read
-    report.seconds["read"] += rows.seconds
-    if num_bad:
-        what = f"{num_bad:,} rows cannot be used and are left out"
-        notice(f"{job.key}: {job.source.name}: {what}; the first: {first_bad}")
-
-
-def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: SetReport) -> None:
-    """Leave out the problems that exceed the set's shares of difficulties or sources."""
-    key = report.key
-    shares = args.mix.get(key)
-    if shares is None:
-        return
-    for number in collector.left():
-        if not collector.bands[number]:
-            outputs.drop(report, *collector.leave_out(number, Drop("unknown_difficulty")))
-    cleaned = sum(report.dropped_of, Counter())
-    known = collector.left()
-    if not known:
-        return  # the error of a set without problems says why
-    bands = [collector.bands[number] for number in known]
-    chosen = choose_mix(bands, shares, f"{args.seed}-{key}-mix")
-    for index, number in enumerate(known):
-        if index not in chosen:
-            outputs.drop(report, *collector.leave_out(number, Drop("not_in_mix")))
-    if not chosen:
-        there = f"left are {counts_text(Counter(bands))}, cleaning dropped {counts_text(cleaned)}"
-        remedy = "change the shares, the bounds or the sources"
-        if cleaned.total() > len(known):
-            remedy = f"{report.remedy_of(cleaned)}, or change the shares"
-        raise UserError(f"mix: {key}: these shares cannot be met: {there}; {remedy}")
-    report.bands = dict(sorted(Counter(bands[index] for index in chosen).items()))
-    if len(chosen) < shares.get("size", 0):
-        what = f"{len(chosen):,} problems instead of {shares['size']:,}"
-        notice(f"mix: {key}: {what}; there are only {counts_text(Counter(bands))}")
 
 
 def warn_of_no_decontamination(

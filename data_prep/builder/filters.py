@@ -1,24 +1,15 @@
-"""The problems that a set keeps, judged one by one, and how a mix is drawn.
+"""The problems that a set keeps, judged one by one.
 
-`duplicates` judges problems against each other, `data_prep.sources` those of single sources.
-docs/data.md lists all reasons to leave a problem out. Evaluation sets are not filtered by kind or
-language. ARC and GPQA are multiple choice by design.
-
-A source says how hard its problems are: `difficulty: easy` for all of them, or by their level. With
-`difficulty: {by: level, medium: 3, hard: 5}`, levels 3 and 4 are medium, 5 and above hard.
-`mix: {grpo: {easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}}` then draws a set with these shares.
-Without `difficulty`, `mix: {grpo: {gsm8k: 0.3, math: 0.7}}` gives each source a share by its name.
+`sets` judges problems against each other, `data_prep.sources` those of single sources. docs/data.md
+lists all reasons to leave a problem out. Evaluation sets are not filtered by kind or language. ARC
+and GPQA are multiple choice by design.
 """
 
 import functools
-import random
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from data_prep.builder.recipe import LANGUAGES, TRAINING, Source, shares_of
+from data_prep.builder.recipe import LANGUAGES, TRAINING, ByLevel, Source
 from data_prep.decontamination.index import Match
 from data_prep.schema import Problem
 from data_prep.sources.base import (
@@ -30,10 +21,9 @@ from data_prep.sources.base import (
 )
 from data_prep.sources.solutions import judge_solution
 from grading.boxes import find_boxes
-from grading.canonical import letters_of
 from grading.compare import is_parseable, is_same_value, read
 from grading.own_grader import accepts
-from grading.values import Bracketed, Named, Number, Several, Value, Words
+from grading.values import Words
 
 # What a notice says of rows that stay.
 NOTES = {
@@ -98,20 +88,10 @@ _UNFILLED = re.compile(
     re.IGNORECASE,
 )
 _LAST_VALUE = re.compile(r".*(?:=|\b(?:is|are|equals?)\b)\s*([^=\s][^=]{0,80})$", re.DOTALL)
-# "She now has 7 pens.", the only number of a sentence.
-_ONLY_NUMBER = re.compile(
-    r"\D*\b(?:has|have|had|is|are|was|were|gets?|got|costs?|makes?|leaves?|gives?|takes?|needs?)\b"
-    r"\D{0,60}(?<![\w^{_])(\d[\d,]*(?:\.\d+)?)\D*\Z"
-)
-_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?(?!\w)")
-_COUNTED = re.compile(r"(?=.*[A-Za-z]{2})(?:\s*[A-Za-z]\s*=)?[A-Za-z\s()\[\].,;:$/-]*", re.DOTALL)
-# "(legs)", "miles"; "2 xy" may be x times y.
-_PLAIN_WORD = re.compile(r"(?<=\s[(\[])[A-Za-z]{2,}|(?i:\b(?=[a-z]*[aeiou])[a-z]{3,})")
-_DATE = re.compile(r"\s*[A-Z][a-z]+ \d{1,2}\s*")  # October 30, Day 3
+_PROSE_WORD = re.compile(r"[A-Za-z]{2,}")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
-_BLANK = re.compile(
-    r"_{2,}|\\_\s*\\_|\(\s*\)|\.{4,}|\\(?:underline|square|qquad)"
-)  # to be filled in
+# To be filled in.
+_BLANK = re.compile(r"_{2,}|\\_\s*\\_|\(\s*\)|\.{4,}|\\(?:underline|square|qquad)")
 _INTEGER = re.compile(r"-?[0-9]{1,15}")  # most golds; the grader reads all of them
 MIN_REPEATED = 14  # characters of a passage that stands twice at the beginning
 MIN_LETTERS = 40  # of Latin prose: below, nothing is known
@@ -155,128 +135,103 @@ class Checked:
     band: str | None = None
 
 
-def check_kind(problem: Problem) -> Drop | None:
-    """Why a problem of this kind is not used for training; None where it is used."""
-    if points_to_image(problem.question):
-        return Drop("image")
-    if asks_for_proof(problem.question):
-        return Drop("proof")
-    if problem.source not in CHOICE_SOURCES:
-        if is_option(problem.answers[0]):
-            return Drop("multiple_choice", f"gold {problem.answers[0][:80]!r}")
-        if shows_options(problem.question):
-            return Drop("multiple_choice", "the question shows options")
-    for shown in (*stated_answers(problem.question), *stated_facts(problem.question)):
-        if any(is_same_value(shown, answer) for answer in problem.answers):
-            return Drop("shows_answer", shown)
-    return None
-
-
-def stated_facts(question: str) -> Iterator[str]:
-    """The value that a text ends with which asks for nothing: "If x + 3 = 10, then x = 7."."""
-    if _ASKS.search(question):
-        return
-    if _BLANK.search(question):
-        return
-    sentence = _SENTENCE_END.split(question[-1000:].strip())[-1].rstrip(" .!$\\])")
-    for pattern in (_LAST_VALUE, _ONLY_NUMBER):
-        if (found := pattern.match(sentence)) and found[1].isascii():
-            yield found[1].strip(" $(\\[")
-
-
-def find_damage(question: str) -> Drop | None:
-    """What makes a question unusable in any set: a blank that its template left, or text twice."""
-    text = _FIGURE.sub("", question)
-    if found := _UNFILLED.search(text):
-        return Drop("unfilled_template", found[0])
-    start = text[:MIN_REPEATED].casefold()
-    again = text.casefold().find(start, MIN_REPEATED) if len(start) == MIN_REPEATED else -1
-    first = text[:again].strip(" \n\t,.;:?!") if again > 0 else ""
-    if first and text[again:].casefold().startswith(first.casefold()):
-        return Drop("repeated_text", first[:80])
-    return None
-
-
-def check_problem(problem: Problem, source: Source, key: str) -> Drop | tuple[str, ...]:
-    """All checks but that of language, which costs more; the golds that can serve."""
+def check_problem(problem: Problem, source: Source, key: str) -> tuple[str, ...]:
+    """All checks but that of language, which costs more; the golds that can serve, or `Drop`."""
     if not problem.question.strip():
-        return Drop("empty_question")
-    if drop := find_damage(problem.question):
-        return drop
+        raise Drop("empty_question")
+    check_damage(problem.question)
     if key == "sft" and not problem.solution.strip():
-        return Drop("no_solution")
+        raise Drop("no_solution")
     answers = [answer for answer in problem.answers if not is_sentinel(answer)]
     if not answers:
-        return Drop("sentinel_answer", problem.answers[0][:80])
-    if key in TRAINING and (drop := check_kind(problem)):
-        return drop
+        raise Drop("sentinel_answer", problem.answers[0][:80])
+    if key in TRAINING:
+        check_kind(problem)
     readable = [answer for answer in answers if _INTEGER.fullmatch(answer) or is_readable(answer)]
     if not readable:
-        return Drop("gold_not_parseable", answers[0][:80])
-    if not has_wanted_level(problem.level, source):
-        return Drop("level", f"{problem.level}")
+        raise Drop("gold_not_parseable", answers[0][:80])
+    check_level(problem.level, source)
     said = judge_solution(problem.solution, tuple(readable)) if key == "sft" else None
     if said and not said[1]:
-        return Drop("solution_disagrees", f"{said[0][:80]!r}, gold {readable[0][:80]!r}")
+        raise Drop("solution_disagrees", f"{said[0][:80]!r}, gold {readable[0][:80]!r}")
     return tuple(readable)
 
 
 def check_for_own_grader(
     problem: Problem, source: Source, key: str, grader: str, answer_form: str
-) -> Drop | tuple[str, ...]:
+) -> tuple[str, ...]:
     """The checks that need no mathematics; the golds that the user's grader accepts for themselves.
 
-    Each is shown to it in the answer form, as SFT writes it and a model should.
+    Each is shown to it in the answer form, as SFT writes it and a model should. Raises `Drop`.
     """
     if not problem.question.strip():
-        return Drop("empty_question")
+        raise Drop("empty_question")
     if key == "sft" and not problem.solution.strip():
-        return Drop("no_solution")
+        raise Drop("no_solution")
     golds = [gold for gold in problem.answers if accepts(grader, gold, [gold], answer_form)]
     if not golds:
-        return Drop("gold_refused", problem.answers[0][:80])
-    if not has_wanted_level(problem.level, source):
-        return Drop("level", f"{problem.level}")
+        raise Drop("gold_refused", problem.answers[0][:80])
+    check_level(problem.level, source)
     return tuple(golds)
 
 
-def has_wanted_level(level: float | None, source: Source) -> bool:
-    """Whether a level is within the bounds of its source; an unknown one is only without any."""
-    if source.min_level is None and source.max_level is None:
-        return True
-    if level is None:
-        return False
-    if source.min_level is not None and level < source.min_level:
-        return False
-    return source.max_level is None or level <= source.max_level
+def check_damage(question: str) -> None:
+    """Raise `Drop` for a blank that a template left, or a text that is there twice."""
+    text = _FIGURE.sub("", question)
+    if found := _UNFILLED.search(text):
+        raise Drop("unfilled_template", found[0])
+    start = text[:MIN_REPEATED].casefold()
+    again = text.casefold().find(start, MIN_REPEATED) if len(start) == MIN_REPEATED else -1
+    first = text[:again].strip(" \n\t,.;:?!") if again > 0 else ""
+    if first and text[again:].casefold().startswith(first.casefold()):
+        raise Drop("repeated_text", first[:80])
+
+
+def check_kind(problem: Problem) -> None:
+    """Raise `Drop` for a problem of a kind that is not used for training."""
+    if points_to_image(problem.question):
+        raise Drop("image")
+    if asks_for_proof(problem.question):
+        raise Drop("proof")
+    if problem.source not in CHOICE_SOURCES:
+        if is_option(problem.answers[0]):
+            raise Drop("multiple_choice", f"gold {problem.answers[0][:80]!r}")
+        if shows_options(problem.question):
+            raise Drop("multiple_choice", "the question shows options")
+    for shown in (*stated_answers(problem.question), last_value(problem.question)):
+        if shown and any(is_same_value(shown, answer) for answer in problem.answers):
+            raise Drop("shows_answer", shown)
+
+
+def last_value(question: str) -> str:
+    """The value that a text ends with which asks for nothing: "If x + 3 = 10, then x = 7."."""
+    if _ASKS.search(question) or _BLANK.search(question):
+        return ""
+    sentence = _SENTENCE_END.split(question[-1000:].strip())[-1].rstrip(" .!$\\])")
+    found = _LAST_VALUE.match(sentence)
+    return found[1].strip(" $(\\[") if found and found[1].isascii() else ""
+
+
+def check_level(level: float | None, source: Source) -> None:
+    """Raise `Drop` unless a level is within its source's bounds; an unknown one never is."""
+    lowest, highest = source.min_level, source.max_level
+    if lowest is None and highest is None:
+        return
+    is_low = level is None or (lowest is not None and level < lowest)
+    if is_low or (highest is not None and level > highest):
+        raise Drop("level", f"{level}")
 
 
 def is_readable(gold: str) -> bool:
     """Whether the grader can read a gold, and it is one value."""
-    return is_parseable(gold) and not holds_several_answers(gold) and not is_misread(gold)
+    return is_parseable(gold) and not holds_several_answers(gold) and not is_sentence(gold)
 
 
-def is_misread(gold: str) -> bool:
-    """Whether a number with words about it is read as something else, which it does not match."""
+def is_sentence(gold: str) -> bool:
+    """Whether words say a number: "She has 7 pens." is read as words, which 7 does not match."""
     plain = without_commands(gold)
-    numbers, rest = _NUMBER.findall(plain), _NUMBER.sub("", plain)
-    if len(numbers) != 1 or not _COUNTED.fullmatch(rest) or _DATE.fullmatch(plain):
-        return False
-
-    def is_wrong(value: Value) -> bool:
-        match value:
-            case Number():
-                names = letters_of(value) | {"e", "i"}
-                return any(word in names or {*word} <= names for word in _PLAIN_WORD.findall(rest))
-            case Words():
-                return True
-            case Named(_, inner):
-                return is_wrong(inner)
-            case Several(items) | Bracketed(_, items, _):
-                return any(map(is_wrong, items))
-        return False
-
-    return not is_same_value(numbers[0], gold) and is_wrong(read(gold))
+    has_number = any(map(str.isdigit, plain)) and len(_PROSE_WORD.findall(plain)) > 1
+    return has_number and isinstance(read(gold), Words)
 
 
 def holds_several_answers(gold: str) -> bool:
@@ -337,6 +292,12 @@ def _without_formulas(question: str) -> str:
     return " ".join([*parts, question[at:]])
 
 
+def check_language(question: str, allowed: list[str]) -> None:
+    """Raise `Drop` for a question in another language than those; all are allowed where none is."""
+    if allowed and (language := find_foreign(question, tuple(allowed))):
+        raise Drop("foreign_language", language)
+
+
 def find_foreign(question: str, allowed: tuple[str, ...]) -> str | None:
     """The language of a question that is in none of the `allowed`; None where it is, or may be.
 
@@ -360,40 +321,12 @@ def find_foreign(question: str, allowed: tuple[str, ...]) -> str | None:
     return best
 
 
-def find_band(difficulty: str | dict[str, Any] | None, level: float | None) -> str | None:
+def find_band(difficulty: str | ByLevel | None, level: float | None) -> str | None:
     """easy, medium or hard; None where the level that decides is unknown."""
-    if not isinstance(difficulty, dict):
+    if not isinstance(difficulty, ByLevel):
         return difficulty
     if level is None:
         return None
-    if level >= difficulty["hard"]:
+    if level >= difficulty.hard:
         return "hard"
-    return "medium" if level >= difficulty["medium"] else "easy"
-
-
-def plan_counts(available: Mapping[str, int], mix: Mapping[str, float]) -> dict[str, int]:
-    """How many problems of each band, or of each source, a set with these shares can have at most.
-
-        N = min over bands b with share_b > 0 of floor(available_b / share_b), and at most `size`
-
-    Counts are share x N, rounded by largest remainders so that they add up to N.
-    """
-    wanted = {band: share for band, share in shares_of(dict(mix)).items() if share > 0}
-    # The small addend: 3 / 0.3 is 10, and not 9.99….
-    total = min(int(available.get(band, 0) / share + 1e-9) for band, share in wanted.items())
-    total = min(total, int(mix.get("size", total)))
-    exact = {band: share * total for band, share in wanted.items()}
-    counts = {band: int(number + 1e-9) for band, number in exact.items()}
-    by_remainder = sorted(wanted, key=lambda band: (counts[band] - exact[band], band))
-    for band in by_remainder[: total - sum(counts.values())]:
-        counts[band] += 1
-    # Rounding up may ask a band for one more than it has.
-    return {band: min(number, available.get(band, 0)) for band, number in counts.items()}
-
-
-def choose_mix(bands: Sequence[str], mix: Mapping[str, float], seed: str) -> set[int]:
-    """Indices of the problems of a mix, drawn at random within each band; see `plan_counts`."""
-    counts = plan_counts(Counter(bands), mix)
-    members = {band: [i for i, each in enumerate(bands) if each == band] for band in counts}
-    rng = random.Random(seed)
-    return {index for band, n in counts.items() for index in rng.sample(members[band], n)}
+    return "medium" if level >= difficulty.medium else "easy"

@@ -3,7 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, StrictFloat, StrictInt
 
 from data_prep.decontamination.benchmarks import BENCHMARKS, find_benchmark
 from data_prep.sources.equations import THOUGHTS
@@ -30,11 +32,33 @@ PLACES = ("hub", "config", "hub_file", "file")
 OPTIONS = {option for name in BUILDERS for option in known_options(name)}
 
 
+class ByLevel(BaseModel, extra="forbid", frozen=True):
+    """From which level on a problem of a source is of medium difficulty, and hard."""
+
+    by: Literal["level"]
+    medium: StrictInt | StrictFloat
+    hard: StrictInt | StrictFloat
+
+
+def _check_shares(mix: dict[str, int | float]) -> dict[str, int | float]:
+    shares = shares_of(mix).values()
+    if not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6:
+        raise ValueError("have shares that add up to 1, such as {easy: 0.2, medium: 0.8}")
+    size = mix.get("size", 1)
+    if type(size) is not int or size < 1:
+        raise ValueError("have a size above 0, or none")
+    return mix
+
+
+# Shares of the difficulties, or of all sources by name, and perhaps a `size`.
+Mix = Annotated[dict[str, StrictInt | StrictFloat], AfterValidator(_check_shares)]
+
+
 @dataclass(frozen=True)
 class Source:
     """One entry of a source list; see `data_prep.builder`."""
 
-    name: str
+    name: Literal[*BUILDERS, "synthetic"]
     hub: str | None = None
     config: str | None = None
     hub_file: str | None = None
@@ -42,7 +66,7 @@ class Source:
     split: str = "train"
     sample: Count | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    difficulty: str | dict[str, Any] | None = None
+    difficulty: Literal[BANDS] | ByLevel | None = None
     min_level: float | None = None
     max_level: float | None = None
     prompt_key: str | None = None
@@ -95,7 +119,7 @@ class DataArguments:
     languages: list[Literal[LANGUAGES]] = setting(
         [], "keep training questions in these, e.g. [en]; none: all"
     )
-    mix: dict[str, Any] = setting(
+    mix: dict[Literal[TRAINING], Mix] = setting(
         {}, "shares by difficulty, or by name of source: {sft: {easy, medium, hard, size}}"
     )
     on_bad_row: Literal["stop", "skip"] = setting(
@@ -114,50 +138,32 @@ class DataArguments:
 
 def check_source(entry: dict[str, Any], key: str) -> Source:
     """Turn one entry of list `key` into a `Source`; raises `UserError`."""
-    if "name" not in entry:
+    name = entry.get("name")
+    where = f"{key}: {name or 'source'}"
+    found = typed(entry, known_keys(Source), where)
+    given = {each: value for each, value in found.items() if value not in (None, UNSET)}
+    if name is None:
         raise UserError(f"{key}: {entry!r} is not a source; write {{name: …, file: …}}")
-    name, known = entry["name"], known_keys(Source)
-    where = f"{key}: {name}"
-    if name != "synthetic" and name not in BUILDERS:
-        names = ", ".join([*BUILDERS, "synthetic"])
-        raise UserError(f"{key}: name: must be one of {names} (got {name!r})")
-    if name == "synthetic":
-        options = {"sample": True}
-        unused = {*PLACES, *OPTIONS}
-    else:
-        options = known_options(name)
-        unused = {"options", *OPTIONS} - options.keys()
-    given = {k: v for k, v in typed(entry, known, where).items() if v not in (None, UNSET)}
+    is_synthetic = name == "synthetic"
+    options = {"sample": True} if is_synthetic else known_options(name)
+    unused = {*PLACES, *OPTIONS} if is_synthetic else {"options", *OPTIONS} - options.keys()
     for each in entry:
         if each in unused:
             raise UserError(f"{where}: {each}: has no effect on this source; remove it")
     source = Source(**given)
-    for each, is_needed in options.items():
-        if is_needed and each not in given:
-            raise UserError(f"{where}: missing key {each!r}; set it")
+    missing = [repr(each) for each, is_needed in options.items() if is_needed and each not in given]
     if name == "generic" and (source.prompt_key is None) == (source.question is None):
-        raise UserError(f"{where}: missing key 'prompt_key' or 'question'; set one of the two")
+        missing.append("'prompt_key' or 'question', one of the two")
     if source.solution_if and not source.solution_key:
-        raise UserError(
-            f"{where}: missing key 'solution_key', of which solution_if chooses; set it"
-        )
-    if name != "synthetic" and not (source.hub or source.file):
-        raise UserError(f"{where}: missing key 'file' or 'hub'; set one of the two")
-    difficulty = source.difficulty
-    if difficulty not in (None, *BANDS) and not _are_bounds(difficulty):
-        forms = "easy, medium or hard, or {by: level, medium: 3, hard: 5}"
-        raise UserError(f"{where}: difficulty: {difficulty!r} is not a difficulty; write {forms}")
+        missing.append("'solution_key', of which solution_if chooses")
+    if not (is_synthetic or source.hub or source.file):
+        missing.append("'file' or 'hub'")
+    if missing:
+        raise UserError(f"{where}: missing key {missing[0]}; set it")
+    levels = source.difficulty
+    if isinstance(levels, ByLevel) and levels.medium > levels.hard:
+        raise UserError(f"{where}: difficulty: hard begins below medium; exchange the levels")
     return source
-
-
-def _are_bounds(difficulty: Any) -> bool:
-    """Whether it says from which level on a problem is of medium difficulty, and hard."""
-    if not isinstance(difficulty, dict) or difficulty.keys() != {"by", "medium", "hard"}:
-        return False
-    medium, hard = difficulty["medium"], difficulty["hard"]
-    if type(medium) not in (int, float) or type(hard) not in (int, float):
-        return False
-    return difficulty["by"] == "level" and medium <= hard
 
 
 def id_parts(sources: list[Source]) -> list[str]:
@@ -206,10 +212,12 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
                 raise UserError(f"{key}: {source.name}: file: {error}") from error
     mixes = values.get("mix") or {}
     for key, mix in mixes.items():
-        if key not in TRAINING or key not in sources:
-            built = [name for name in TRAINING if name in sources]
-            raise UserError(f"mix: must name training sets of this recipe, {built} (got {key!r})")
-        _check_mix(mix, key, [source.name for source in sources[key]])
+        if key not in sources:
+            raise UserError(f"mix: {key}: this recipe has no such list; add it, or remove the mix")
+        names = list(dict.fromkeys(source.name for source in sources[key]))
+        if is_by_source(mix) and shares_of(mix).keys() != {*names}:
+            fault = f"has shares of {', '.join(shares_of(mix))}"
+            raise UserError(f"mix: {key}: {fault}; give one to each source: {', '.join(names)}")
     for key in TRAINING:
         is_by_difficulty = key in mixes and not is_by_source(mixes[key])
         for source in sources.get(key, ()):
@@ -237,35 +245,3 @@ def check_settings(settings: Settings) -> None:
         check_own(settings, KEY)
         own_grader.take(settings.grader)
     check_data(settings)
-
-
-def _is_mix(mix: Any) -> bool:
-    """Whether it has shares that add up to 1, and perhaps a size."""
-    if not isinstance(mix, dict) or not all(isinstance(name, str) for name in mix):
-        return False
-    shares = shares_of(mix).values()
-    if not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares):
-        return False
-    size = mix.get("size", 1)
-    return abs(sum(shares) - 1) <= 1e-6 and type(size) is int and size >= 1
-
-
-def _check_mix(mix: Any, key: str, names: list[str]) -> None:
-    """Refuse what is not shares of difficulties or of all sources that add up to 1, and a size."""
-    if not _is_mix(mix):
-        wanted = "shares that add up to 1, and a size above 0"
-        form = "{easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}, or leave out the size"
-        raise UserError(f"mix: {key}: {mix!r} is not {wanted}; write {form}")
-    if not is_by_source(mix):
-        return
-    for name in shares_of(mix):
-        if name not in names:
-            known = ", ".join(dict.fromkeys(names))
-            fault = f"{name} is no source of this list ({known}); shares are by source or by "
-            fault += "difficulty, not both"
-            raise UserError(f"mix: {key}: {fault}; correct the name")
-    for name in names:
-        if name not in mix:
-            raise UserError(
-                f"mix: {key}: the source {name} has no share; give it one, or remove it"
-            )

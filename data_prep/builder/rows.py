@@ -1,9 +1,9 @@
-"""The rows of one source: read or generated, turned into problems and checked.
+"""The steps of one row: read, build a problem, check it, clean its solution, look for benchmarks.
 
 The main process reads; any process checks, one chunk at a time, as a check depends on the row
-alone. `data_prep.builder.duplicates` compares rows with each other, in their order. With one
-worker, or if all rows fit one chunk, this process does all of it. At most a few chunks are under
-way at a time, so that a fast reader does not fill the memory.
+alone. `data_prep.builder.sets` compares rows with each other, in their order. With one worker, or
+if all rows fit one chunk, this process does all of it. At most a few chunks are under way at a
+time, so that a fast reader does not fill the memory.
 """
 
 import itertools
@@ -11,8 +11,7 @@ import json
 import os
 import signal
 import threading
-import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -21,7 +20,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
-from typing import Any
 
 from tqdm import tqdm
 
@@ -29,12 +27,12 @@ from data_prep.builder.duplicates import signature
 from data_prep.builder.filters import (
     Checked,
     check_for_own_grader,
+    check_language,
     check_problem,
     find_band,
-    find_foreign,
 )
 from data_prep.builder.recipe import TRAINING, DataArguments, Source, find_files, is_by_source
-from data_prep.decontamination.index import EvalIndex
+from data_prep.decontamination.index import EvalIndex, Match
 from data_prep.decontamination.text import question_key, tokenise
 from data_prep.schema import Problem
 from data_prep.sources import synthetic
@@ -53,7 +51,6 @@ AHEAD = 3  # chunks under way for each worker
 show = partial(tqdm, leave=False, disable=None)  # a bar, where stderr is a terminal
 
 Item = tuple[int, str, Row | BadRow | Problem]  # position from 0, where, what was read
-Result = tuple[list[Checked], Counter[str]]  # one for each row; seconds by step
 
 
 @dataclass(frozen=True)
@@ -66,167 +63,137 @@ class Job:
     args: DataArguments
 
 
-class SourceRows:
-    """Iterates over (position, where, row, fault or ready problem) of one source, once."""
+def read_source(job: Job) -> Iterator[Item]:
+    """The rows of one source, its faults, or its ready problems; `UserError` if it has none."""
+    source = job.source
+    rows = _generate(job) if source.name == "synthetic" else _read(source, job.args.data_root)
+    num_read = 0
+    for num_read, (where, row) in enumerate(show(rows, f"{job.key}: {source.name}"), 1):
+        yield num_read - 1, where, row
+    if not num_read:
+        place = source.file or source.hub
+        raise UserError(f"{job.key}: {source.name}: {place} has no rows; check the file or split")
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self.num_read = 0
-        self.seconds = 0.0  # spent reading
 
-    def __iter__(self) -> Iterator[Item]:
-        source, key, args = self._job.source, self._job.key, self._job.args
-        files = find_files(source, args.data_root)
-        if source.name == "synthetic":
-            rows = self._generate()
-        elif not files and not source.hub_file:
-            rows = load_hub(source.hub, source.split, source.config)
-        else:
-            files = files or [fetch_hub_file(source.hub, source.hub_file)]
-            rows = itertools.chain.from_iterable(map(read_rows_and_faults, files))
-        numbered = enumerate(self._counted(self._of_split(rows)))
-        items: Iterable[Item] = ((position, *row) for position, row in numbered)
-        yield from show(items, f"{key}: {source.name}")
-        if not self.num_read:
-            place = source.file or source.hub
-            raise UserError(f"{key}: {source.name}: {place} has no rows; check the file or split")
-
-    def _of_split(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """The rows without those of another split; a row that names none is of the source's."""
-        source = self._job.source
-        split_of = SPLITS.get(source.name)
-        for where, row in rows:
-            found = split_of(row) if split_of and isinstance(row, dict) else None
-            if found in (None, source.split):
-                yield where, row
-
-    def _generate(self) -> Iterator[tuple[str, Any]]:
-        source, key, seed = self._job.source, self._job.key, self._job.args.seed
-        try:
-            found = synthetic.load(source.split, source.sample, seed, **source.options)
-            yield from ((problem.id, problem) for problem in found)
-        except (TypeError, ValueError) as error:  # an option unknown or out of range
-            raise UserError(f"{key}: synthetic: {error}; fix its options or split") from error
-
-    def _counted(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        started = time.perf_counter()
-        for where, row in rows:
-            self.seconds += time.perf_counter() - started
-            self.num_read += 1
+def _read(source: Source, data_root: str | None) -> Iterator[tuple[str, Row | BadRow]]:
+    """The rows of the source's split; a row that names none is of it."""
+    files = find_files(source, data_root)
+    if not files and source.hub_file:
+        files = [fetch_hub_file(source.hub, source.hub_file)]
+    rows: Iterable[tuple[str, Row | BadRow]] = itertools.chain.from_iterable(
+        map(read_rows_and_faults, files)
+    )
+    if not files:
+        rows = load_hub(source.hub, source.split, source.config)
+    split_of = SPLITS.get(source.name)
+    for where, row in rows:
+        found = split_of(row) if split_of and isinstance(row, dict) else None
+        if found in (None, source.split):
             yield where, row
-            started = time.perf_counter()
 
 
-class Checker:
-    """Checks rows against a recipe and the questions of evaluation sets."""
+def _generate(job: Job) -> Iterator[tuple[str, Problem]]:
+    source = job.source
+    try:
+        found = synthetic.load(source.split, source.sample, job.args.seed, **source.options)
+        yield from ((problem.id, problem) for problem in found)
+    except (TypeError, ValueError) as error:  # an option unknown or out of range
+        raise UserError(f"{job.key}: synthetic: {error}; fix its options or split") from error
 
-    def __init__(self, questions: Sequence[Problem]) -> None:
-        self._index = EvalIndex(questions) if questions else None
-        self._seconds: Counter[str] = Counter()
-        self._last = 0.0
 
-    def check_rows(self, job: Job, items: Sequence[Item]) -> Result:
-        """One result for each row, in order; and the seconds of each step."""
-        self._seconds, self._last = Counter(), time.perf_counter()
-        return [self._check(job, *item) for item in items], self._seconds
-
-    def _lap(self, step: str) -> None:
-        """Count the time since the last lap as `step`'s."""
-        now = time.perf_counter()
-        self._seconds[step] += now - self._last
-        self._last = now
-
-    def _check(self, job: Job, position: int, where: str, row: Row | BadRow | Problem) -> Checked:
-        try:
-            built = self._build(job, position, where, row)
-        except Drop as drop:
-            is_bad = drop.reason == "bad_row"
-            text = "" if is_bad else json.dumps(row, ensure_ascii=False, default=str)
-            return Checked(where, None, drop, text[:EXCERPT])
-        finally:
-            self._lap("build")
-        is_training = job.key in TRAINING
-        if grader := job.args.grader:
-            own_grader.take(grader)  # a worker process has its own
-            form = job.args.form_of(job.key)
-            golds = check_for_own_grader(built, job.source, job.key, grader, form)
-        else:
-            golds = check_problem(built, job.source, job.key)
-        self._lap("gold and kind")
-        if isinstance(golds, Drop):
-            return Checked(where, built, golds)
-        problem, notes = replace(built, answers=golds), self._notes(job, row, built, golds)
+def check_row(
+    job: Job, index: EvalIndex | None, position: int, where: str, row: Row | BadRow | Problem
+) -> Checked:
+    """All steps of one row; `index` has the questions of evaluation sets."""
+    is_training = job.key in TRAINING
+    problem: Problem | None = None
+    match: Match | None = None
+    try:
+        problem = build_problem(job, position, where, row)
+        golds = check_golds(job, problem)
+        notes = find_notes(job, row, problem, golds)
+        problem = replace(problem, answers=golds)
         if job.key == "sft":
-            try:
-                thought = strip_ending(read_thought(problem.solution), golds)
-            except Drop as drop:
-                return Checked(where, problem, drop)
-            if not thought:
-                return Checked(where, problem, Drop("no_solution"))
-            problem = replace(problem, solution=thought)
-        if is_training and job.args.languages:
-            language = find_foreign(problem.question, tuple(job.args.languages))
-            self._lap("language")
-            if language:
-                return Checked(where, problem, Drop("foreign_language", language))
-        if self._index and job.key != "test":
-            match = self._index.find_repeated(problem)
-            self._lap("decontamination")
-            if match:
-                drop = Drop("in_eval_set", f"{match.benchmark} {match.id}")
-                return Checked(where, problem, drop, match=match)
-        key = question_key(problem.question, problem.trace)
-        near = signature(tokenise(problem.question)).tobytes() if is_training else b""
-        band = find_band(job.source.difficulty, problem.level)
-        if is_by_source(job.args.mix.get(job.key) or {}):
-            band = job.source.name
-        self._lap("signature")
-        return Checked(where, problem, notes=notes, key=key, signature=near, band=band)
-
-    def _notes(
-        self, job: Job, row: Row | BadRow | Problem, built: Problem, golds: tuple[str, ...]
-    ) -> tuple[str, ...]:
-        """What is to be told of a row, names of `NOTES`."""
-        if job.args.grader or not isinstance(row, dict):
-            return ()
-        is_unchecked = (
-            job.key == "sft"
-            and job.source.name not in SOLUTIONS_OF_THEIR_GOLD
-            and judge_solution(built.solution, golds) is None
-        )
-        notes = {
-            "unchecked_solution": is_unchecked,
-            "lost_digits": lost_digits(row, golds),
-            "asks_for_box": asks_for_box(built.question),
-        }
-        return tuple(name for name, is_so in notes.items() if is_so)
-
-    def _build(self, job: Job, position: int, where: str, row: Row | BadRow | Problem) -> Problem:
-        """The problem of a row; raises `Drop`."""
-        if isinstance(row, Problem):
-            return row
-        try:
-            if isinstance(row, BadRow):
-                raise UserError(row.message)
-            name = f"{job.source.name}-{job.part}-{position}"
-            options = job.source.builder_options()
-            if job.args.grader and job.source.name in ("generic", "traces"):
-                options["keeps_golds"] = True
-            return BUILDERS[job.source.name](row, name, where, **options)
-        except UserError as error:
-            if job.args.on_bad_row == "stop":
-                raise UserError(f"{error} (to leave such rows out: --on_bad_row skip)") from error
-            raise Drop("bad_row", str(error)) from error
+            problem = replace(problem, solution=clean_solution(problem))
+        if is_training:
+            check_language(problem.question, job.args.languages)
+        match = index.find_repeated(problem) if index and job.key != "test" else None
+        if match:
+            raise Drop("in_eval_set", f"{match.benchmark} {match.id}")
+    except Drop as drop:
+        is_shown = problem is None and drop.reason != "bad_row"
+        text = json.dumps(row, ensure_ascii=False, default=str) if is_shown else ""
+        return Checked(where, problem, drop, text[:EXCERPT], match)
+    key = question_key(problem.question, problem.trace)
+    near = signature(tokenise(problem.question)).tobytes() if is_training else b""
+    band = find_band(job.source.difficulty, problem.level)
+    if is_by_source(job.args.mix.get(job.key) or {}):
+        band = job.source.name
+    return Checked(where, problem, notes=notes, key=key, signature=near, band=band)
 
 
-_checker: Checker | None = None  # in a worker process
+def build_problem(job: Job, position: int, where: str, row: Row | BadRow | Problem) -> Problem:
+    """The problem of a row; raises `Drop`."""
+    if isinstance(row, Problem):
+        return row
+    try:
+        if isinstance(row, BadRow):
+            raise UserError(row.message)
+        options = job.source.builder_options()
+        if job.args.grader and job.source.name in ("generic", "traces"):
+            options["keeps_golds"] = True
+        name = f"{job.source.name}-{job.part}-{position}"
+        return BUILDERS[job.source.name](row, name, where, **options)
+    except UserError as error:
+        if job.args.on_bad_row == "stop":
+            raise UserError(f"{error} (to leave such rows out: --on_bad_row skip)") from error
+        raise Drop("bad_row", str(error)) from error
+
+
+def check_golds(job: Job, problem: Problem) -> tuple[str, ...]:
+    """The golds of a problem that can serve, by our grader or the user's; raises `Drop`."""
+    grader = job.args.grader
+    if not grader:
+        return check_problem(problem, job.source, job.key)
+    own_grader.take(grader)  # a worker process has its own
+    return check_for_own_grader(problem, job.source, job.key, grader, job.args.form_of(job.key))
+
+
+def find_notes(
+    job: Job, row: Row | BadRow | Problem, problem: Problem, golds: tuple[str, ...]
+) -> tuple[str, ...]:
+    """What is to be told of a row that stays, names of `NOTES`."""
+    if job.args.grader or not isinstance(row, dict):
+        return ()
+    is_unchecked = (
+        job.key == "sft"
+        and job.source.name not in SOLUTIONS_OF_THEIR_GOLD
+        and judge_solution(problem.solution, golds) is None
+    )
+    notes = {
+        "unchecked_solution": is_unchecked,
+        "lost_digits": lost_digits(row, golds),
+        "asks_for_box": asks_for_box(problem.question),
+    }
+    return tuple(name for name, is_so in notes.items() if is_so)
+
+
+def clean_solution(problem: Problem) -> str:
+    """The solution as a thought that SFT can teach; raises `Drop`."""
+    thought = strip_ending(read_thought(problem.solution), problem.answers)
+    if not thought:
+        raise Drop("no_solution")
+    return thought
+
+
+_index: EvalIndex | None = None  # in a worker process
 
 
 def _start_worker(questions: Sequence[Problem]) -> None:
-    global _checker
+    global _index
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _checker = Checker(questions)
+    _index = EvalIndex(questions) if questions else None
 
 
 def _end_with_parent() -> None:
@@ -235,38 +202,41 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _check_in_worker(job: Job, items: list[Item]) -> Result:
-    return _checker.check_rows(job, items)
+def _check_chunk(job: Job, items: list[Item]) -> list[Checked]:
+    return [check_row(job, _index, *item) for item in items]
 
 
 class Workers(AbstractContextManager):
-    """The processes of one phase of the build, started when they are needed."""
+    """The processes of one phase of the build, started when they are needed.
+
+    Args:
+        questions: of the evaluation sets that its rows must not repeat.
+    """
 
     def __init__(self, number: int, questions: Sequence[Problem]) -> None:
         self._number, self._questions = number, questions
-        self._here: Checker | None = None
+        self._index: EvalIndex | None = None
         self._pool: ProcessPoolExecutor | None = None
 
     def __exit__(self, *_: object) -> None:
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
 
-    def check(self, job: Job, items: Iterable[Item], seconds: Counter[str]) -> Iterator[Checked]:
-        """Yield a result for each item, in order; adds the seconds of each step."""
-        stream = iter(items)
+    def check(self, job: Job) -> Iterator[Checked]:
+        """Yield a result for each row of a source, in order."""
+        stream = read_source(job)
         chunks = iter(lambda: list(itertools.islice(stream, CHUNK)), [])
         first = list(itertools.islice(chunks, 2))
         chunks = itertools.chain(first, chunks)
-        if self._number == 1 or len(first) < 2:
-            self._here = self._here or Checker(self._questions)
-            results = (self._here.check_rows(job, chunk) for chunk in chunks)
-        else:
-            results = self._map(job, chunks)
-        for found, spent in results:
-            seconds.update(spent)
-            yield from found
+        if self._number > 1 and len(first) == 2:
+            yield from itertools.chain.from_iterable(self._map(job, chunks))
+            return
+        if self._questions and not self._index:
+            self._index = EvalIndex(self._questions)
+        for item in itertools.chain.from_iterable(chunks):
+            yield check_row(job, self._index, *item)
 
-    def _map(self, job: Job, chunks: Iterable[Sequence[Item]]) -> Iterator[Result]:
+    def _map(self, job: Job, chunks: Iterable[list[Item]]) -> Iterator[list[Checked]]:
         if self._pool is None:
             # Not forked: this process may have threads (a progress bar's).
             self._pool = ProcessPoolExecutor(
@@ -275,7 +245,7 @@ class Workers(AbstractContextManager):
         waiting: deque = deque()
         try:
             for chunk in chunks:
-                waiting.append(self._pool.submit(_check_in_worker, job, chunk))
+                waiting.append(self._pool.submit(_check_chunk, job, chunk))
                 if len(waiting) >= AHEAD * self._number:
                     yield waiting.popleft().result()
             while waiting:

@@ -23,40 +23,31 @@ from pipeline.own_code import own_files
 
 DROPPED, CONTAMINATION = "dropped.jsonl", "contamination.jsonl"
 # What to do if a reason leaves no row; without an entry, choose another source.
-REMEDIES = {
-    reason: remedy
-    for reasons, remedy in (
-        (
-            "no_answer no_boxed_answer empty_box unbalanced_box",
-            "name the column of the answers, with `answer_key` if generic",
-        ),
-        (
-            "gold_not_parseable text_answer",
-            "judge such golds by `grader: module:function` in data.yaml, or name another column",
-        ),
-        ("sentinel_answer", "name a column of values"),
-        ("gold_refused", "correct the grader, or the column of the answers"),
-        ("no_solution", "name the column of the worked solutions in `solution_key`, or use `grpo`"),
-        ("no_correct_solution", "correct `solution_if`"),
-        ("solution_disagrees", "check the columns of the answers and the solutions"),
-        ("empty_question unfilled_template repeated_text", "check the column of the question"),
-        ("shows_answer", "check the column of the question, which holds the answer"),
-        ("unknown_template", "name a column with the bare question"),
-        ("multiple_choice", "name a column with the option's value, or choose another source"),
-        ("level unknown_difficulty", "change `min_level`, `max_level` or the column of the level"),
-        ("foreign_language", "change `languages`"),
-        ("in_eval_set", "choose rows that are in no evaluation set"),
-        ("conflicting_gold duplicate_question near_duplicate", "remove the copies of the question"),
-        ("not_in_mix not_sampled", "change `mix` or `sample`"),
-        (
-            "several_thoughts unclosed_thought mixed_markup unknown_markup text_before_thought"
-            " empty_thought no_answer_after_thought",
-            "name a column of solutions with one whole thought each",
-        ),
-        ("bad_row", "fix the rows"),
-    )
-    for reason in reasons.split()
+_REMEDIES = {
+    "no_answer no_boxed_answer empty_box unbalanced_box": "name the column of the answers, with "
+    "`answer_key` if generic",
+    "gold_not_parseable text_answer": "judge such golds by `grader: module:function` in data.yaml, "
+    "or name another column",
+    "sentinel_answer": "name a column of values",
+    "gold_refused": "correct the grader, or the column of the answers",
+    "no_solution": "name the column of the worked solutions in `solution_key`, or use `grpo`",
+    "no_correct_solution": "correct `solution_if`",
+    "solution_disagrees": "check the columns of the answers and the solutions",
+    "empty_question unfilled_template repeated_text": "check the column of the question",
+    "shows_answer": "check the column of the question, which holds the answer",
+    "unknown_template": "name a column with the bare question",
+    "multiple_choice": "name a column with the option's value, or choose another source",
+    "level unknown_difficulty": "change `min_level`, `max_level` or the column of the level",
+    "foreign_language": "change `languages`",
+    "in_eval_set": "choose rows that are in no evaluation set",
+    "conflicting_gold duplicate_question near_duplicate": "remove the copies of the question",
+    "not_in_mix not_sampled": "change `mix` or `sample`",
+    "several_thoughts unclosed_thought mixed_markup unknown_markup text_before_thought"
+    " empty_thought no_answer_after_thought": "name a column of solutions with one whole thought "
+    "each",
+    "bad_row": "fix the rows",
 }
+REMEDIES = {reason: remedy for reasons, remedy in _REMEDIES.items() for reason in reasons.split()}
 NAMES = (*FILES.values(), DROPPED, CONTAMINATION)
 EXCERPT = 1000  # characters of a text in the two logs
 SHOWN = 150  # characters of a text in an error
@@ -89,7 +80,6 @@ class SetReport:
         self.first_of: dict[str, str] = {}  # the first row of each reason, as text
         self.repeated: Counter[str] = Counter()  # evaluation sets whose questions were dropped
         self.bands: dict[str, int] = {}
-        self.seconds: Counter[str] = Counter()
 
     def warn(self) -> None:
         """Say what there is to tell of rows that stay, and which sources lost over half of them."""
@@ -290,7 +280,6 @@ def write_manifest(
     made = {name: file["rows_out"] for name, file in outputs.items()}
     rows_in, rows_out = sum(file["rows_in"] for file in outputs.values()), sum(made.values())
     dropped = sum((one for report in reports.values() for one in report.dropped_of), Counter())
-    seconds = sum((report.seconds for report in reports.values()), Counter())
     manifest.write(
         args.output_dir,
         "data",
@@ -302,7 +291,6 @@ def write_manifest(
         **_counts(rows_in, rows_out, dropped),
         outputs=outputs,
         decontamination=benchmarks,
-        seconds={step: round(spent, 2) for step, spent in seconds.items()},
     )
     files = ", ".join(f"{name} {count:,}" for name, count in made.items())
     sys.stdout.write(

@@ -25,7 +25,6 @@ from data_prep.decontamination.text import (
     sentences,
     text_keys,
     tokenise,
-    without_choices,
     without_options,
 )
 from data_prep.schema import Problem
@@ -110,12 +109,6 @@ class EvalIndex:
 
     def find(self, question: str, answers: Sequence[str]) -> Match | None:
         """The evaluation question that `question` repeats best; the same gold lowers the bar."""
-        found = self._find(question, answers)
-        if found is None and (bare := without_choices(question)):
-            found = self._find(bare, answers)
-        return found
-
-    def _find(self, question: str, answers: Sequence[str]) -> Match | None:
         words = content(tokenise(question))
         if not words:
             return None
@@ -159,8 +152,7 @@ class EvalIndex:
         """
         theirs = self._words[at]
         is_short = len(theirs) < SHORT
-        is_vague = is_short and not self._numbers[at]
-        if is_vague or not self._numbers[at] <= Counter(numbers(words)):
+        if not self._numbers[at] <= Counter(numbers(words)):
             return 0.0
         left = _not_in(theirs, words)
         is_prose = all(word.isalpha() and len(word) > 1 for word in left)
@@ -206,11 +198,9 @@ class EvalIndex:
         most_around = MAX_AROUND if is_same_gold else 0
         if is_short and len(words) - len(span) > most_around:
             return coverage, ""
-        if not is_same_gold and len(theirs) < DISTINCT and start > MAX_AROUND:
-            return coverage, ""
         if same_wording(theirs, span):
             return coverage, "embedded"
-        if not is_same_gold or (is_short and not _is_short_same(theirs, words)):
+        if is_short or not is_same_gold:
             return coverage, ""
         missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
         if missing == more == 0:
@@ -298,12 +288,6 @@ def _integer_forms(gold: str) -> list[str]:
     if len(parts) > 1 and re.search(r"frac|[/,]", gold):
         return [str(sum(parts))]
     return []
-
-
-def _is_short_same(theirs: list[str], words: list[str]) -> bool:
-    """Whether two short questions with one gold differ in words that only came or only went."""
-    is_same_formula = formula(theirs) == formula(words)
-    return is_same_formula and not all(_difference(theirs, _respelt(theirs, words)))
 
 
 def _ngrams(words: list[str]) -> set[tuple[str, ...]]:

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001 - tables of just those characters
 """The text of a question as two editions share it: `plain`, and its words by `tokenise`.
 
 `tokenise` undoes what copyists change without changing the problem: case, spacing, LaTeX or Unicode
@@ -14,35 +13,14 @@ import html
 import re
 import unicodedata
 
-# Signs -> LaTeX, before Unicode's own folding would turn x² into x2. Spaces keep words apart.
-_SIGN_TEXT = {
-    "\u2212": "-", "\u2010": "-", "\u2011": "-", "\u2013": "-", "\u2014": " ", "\u2015": " ",
-    "\u2018": "'", "\u2019": "'", "\u2032": "'", "\u2033": "''", "\u201c": '"', "\u201d": '"',
-    "×": "*", "·": "*", "⋅": "*", "∙": "*", "∗": "*", "•": " ", "÷": "/", "∕": "/", "⁄": "/",
-    "∶": ":", "：": ":", "≤": "<=", "⩽": "<=", "≦": "<=", "≥": ">=", "⩾": ">=", "≧": ">=",
-    "≠": "!=", "±": r"\pm ", "∓": r"\mp ", "√": r"\sqrt ", "∛": r"\sqrt 3 ", "∞": r"\infty ",
-    "≡": r"\equiv ", "≈": r"\approx ", "≅": r"\cong ", "∼": r"\sim ", "∠": r"\angle ",
-    "△": r"\triangle ", "▲": r"\triangle ", "∆": r"\triangle ", "⊥": r"\perp ", "∥": r"\parallel ",
-    "∈": r"\in ", "∉": r"\notin ", "⊂": r"\subset ", "⊆": r"\subseteq ", "∪": r"\cup ",
-    "∩": r"\cap ", "∅": r"\emptyset ", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
-    "→": r"\to ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
-    "⟨": r"\langle ", "⟩": r"\rangle ", "∣": "|", "‖": "|", "…": " ", "⋯": " ", "º": "°", "˚": "°",
-    "‰": " ", "￥": " ", "€": " ", "£": " ", "¥": " ", "₹": " ",
-    "½": " 1/2 ", "⅓": " 1/3 ", "⅔": " 2/3 ", "¼": " 1/4 ", "¾": " 3/4 ", "⅕": " 1/5 ",
-    "⅛": " 1/8 ", "，": ", ", "。": ". ", "、": ", ",
-}  # fmt: skip
-SIGNS = str.maketrans(
-    _SIGN_TEXT
-    # "GREEK SMALL LETTER LAMDA"; Unicode's folding leaves no variants such as \u03d5 and \u00b5.
-    | {
-        sign: f"\\{unicodedata.name(sign).split()[-1].lower().replace('lamda', 'lambda')} "
-        for sign in "αβγδεζηθικλμνξπρςστυφχψωΑΒΓΔΕΖΗΘΙΚΛΜΝΞΠΡΣΤΥΦΧΨΩ"
-    }
-    | {sign: f"^{digit}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
-    | {sign: f"_{digit}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")}
-    | {"ⁿ": "^n", "⁻": "^-", "ₙ": "_n"}
-    | dict.fromkeys(map(chr, (*range(0x200B, 0x2010), *range(0x2060, 0x2064))), "")
-    | dict.fromkeys("\ufeff\u00ad\ufe0e\ufe0f", "")
+from grading.latex import NUMBERS, RENAMES, to_ascii
+
+# Signs that `to_ascii` leaves as they are, and those that say nothing of a question.
+_SIGNS = str.maketrans(
+    {"\u2014": " ", "\u2018": "'", "\u201c": '"', "\u201d": '"', "。": ". "}
+    | {"∆": r"\triangle ", "⊥": r"\perp ", "∥": r"\parallel ", "⊂": r"\subset "}
+    | {"⊆": r"\subseteq ", "∉": r"\notin ", "∏": r"\prod ", "≅": r"\cong "}
+    | dict.fromkeys("•‰￥€£¥¢", " ")
 )
 
 _FIGURE = re.compile(
@@ -50,9 +28,6 @@ _FIGURE = re.compile(
     r"|\\begin\{(asy|tikzpicture)\}.*?(?:\\end\{\1\}|\Z)|!\[[^\]]{0,200}\]\([^)]{0,500}\)"
     r"|\\includegraphics\s?(?:\[[^\]]{0,200}\])?\s?\{[^{}]{0,500}\}|<img\b[^>]{0,500}>",
 )
-_ENTITY = r"&(?:\#\d{1,7}|\#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z\d]{1,30});"
-_ESCAPED_BREAK = r"(?<!\\)(?:\\r)?\\n(?![a-z])"
-_DOUBLED = re.compile(r"(?<!\\)\\{2,}+(?=[A-Za-z])")
 
 
 def _rules(*rules: tuple) -> list[tuple]:
@@ -60,22 +35,14 @@ def _rules(*rules: tuple) -> list[tuple]:
 
 
 # What a text must hold for a rule to be tried, the rule's pattern, and what takes its place.
-_ENTITY_RULE = ("&", _ENTITY, lambda found: html.unescape(found[0]))
 # Undo what programs that wrote the text for JSON or for the web left in it.
 _UNESCAPE = _rules(
-    # What is left of \f and \v where a reader of JSON took them for escapes.
-    ("\x0c", r"\x0crac", r"\\frac"),
     ("", r"[\x0b\x0c](?=[a-z])", ""),
-    _ENTITY_RULE,
-    _ENTITY_RULE,  # &amp;lt; was escaped twice
-    ("<", r"<sup>", "^{"),
-    ("<", r"<sub>", "_{"),
-    ("<", r"</su[bp]>", "}"),
     # Unlike a < b and c > d: nothing but attributes precedes the bracket that closes.
-    ("<", r"(?i)</?(?:p|br|div|span|b|i|u|em|strong|li|ul|ol|h[1-6]|hr|center|font|blockquote|pre"
+    ("<", r"(?i)</?(?:p|br|div|span|b|i|u|em|strong|su[bp]|li|ul|ol|h[1-6]|hr|center|font|pre"
           r"|code)(?: [a-z-]{1,20}=(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}')){0,9} ?/?>", " "),
-    ("\\n", _ESCAPED_BREAK, "\n"),
-    ("\\u", r"\\u(?!d[89a-f])([\da-f]{4})", lambda found: chr(int(found[1], 16))),
+    ("\\n", r"(?<!\\)(?:\\r)?\\n(?![a-z])", "\n"),
+    ("\\\\", r"(?<!\\)\\{2,}+(?=[A-Za-z])", r"\\"),
 )  # fmt: skip
 _MARKUP = _rules(
     ("", _FIGURE, " "),
@@ -83,7 +50,6 @@ _MARKUP = _rules(
     # Bold text of any length; 2**3 is a power.
     ("*", r"(?<![\w)])\*\*|\*\*(?![\w(])", ""),
     ("*", r"(?<![\w)])\*{1,2}([A-Za-z][A-Za-z ,.'-]{0,60})\*{1,2}(?!\w)", r"\1"),
-    ("*", r"(?s)\A\*(.*)\*\Z", r"\1"),
 )
 # "12.", "B-1.3.", "Problem 5.", "(2)", "[6]", "(10 points)", "[2003 AIME I]", "(NET 3 only)".
 _ENUMERATION = re.compile(
@@ -117,10 +83,6 @@ _ANSWER_FORM = re.compile(
 )
 _LONGEST_ANSWER_FORM = 300
 _MOST_ANSWER_FORMS = 3
-# "(A) 12 (B) 13", "A. 12", "\\textbf{(A)} 12".
-_CHOICE = re.compile(r"(?:\\text(?:bf|rm)? ?\{|(?<![\w$^\\]))\(?([A-E])(?:\)|[.:]\s)")
-_LONGEST_CHOICES = 600
-_MIN_CHOICES = 3
 _BEFORE_CASE = _rules(
     ("\n", r"(?m)^ ?(?:\*\s(?=[A-Za-z$])|-\s(?=[A-Z$])|>\s)", ""),
     # The article, lest it be taken for the variable.
@@ -169,28 +131,18 @@ def plain(question: str) -> str:
     Figures, links, emphasis, articles, numbering before it and answer-form instructions after it
     are removed. Unicode signs become commands, and letters of one name are joined (A B = AB).
     """
-    text = _unescape(question)
+    text = html.unescape(question) if "&" in question else question
+    text = _rewrite(text, _UNESCAPE)
     # One space or line break for many: patterns need not look for more.
     lines = [" ".join(line.split()) for line in text.split("\n")]
     text = "\n".join(line for line in lines if line)
     text = _rewrite(text, _MARKUP)
     text = _remove_answer_form(_ENUMERATION.sub("", text) or text)
     if not text.isascii():
-        text = unicodedata.normalize("NFKD", text.translate(SIGNS))
+        text = unicodedata.normalize("NFKD", to_ascii(text.translate(_SIGNS)))
         text = re.sub(r"[\u0300-\u036f]", "", text)
-        text = unicodedata.normalize("NFKC", text).translate(SIGNS)
     text = _rewrite(text, _BEFORE_CASE).casefold().replace("non-", "non")
     return _rewrite(" ".join(text.split()), _LATEX)
-
-
-def _unescape(text: str) -> str:
-    text = _rewrite(text, _UNESCAPE)
-    if "\\\\" in text:
-        text = text.replace('\\"', '"')
-        runs = re.findall(r"\\+", text)
-        if _DOUBLED.search(text) and all(len(run) % 2 == 0 for run in runs):
-            text = re.sub(_ESCAPED_BREAK, "\n", text.replace("\\\\", "\\"))
-    return _DOUBLED.sub(r"\\", text)
 
 
 def _remove_answer_form(text: str) -> str:
@@ -205,19 +157,6 @@ def _remove_answer_form(text: str) -> str:
 def figures(question: str) -> list[str]:
     """The code of the figures in a question, in order, without white space."""
     return ["".join(found[0].split()) for found in _FIGURE.finditer(question)]
-
-
-def without_choices(question: str) -> str:
-    """The question without the options (A), (B), (C), … at its end; "" if it has none."""
-    first, count = 0, 0
-    for label in _CHOICE.finditer(question, max(0, len(question) - _LONGEST_CHOICES)):
-        if label[1] == "A":
-            first, count = label.start(), 1
-        elif label[1] == "ABCDE"[count % 5]:
-            count += 1
-    if count < _MIN_CHOICES:
-        return ""
-    return question[:first].strip()
 
 
 def sentences(question: str) -> list[str]:
@@ -277,47 +216,37 @@ _TOKEN = re.compile(
 )
 # Token -> how else it is written; a command without its backslash needs no entry.
 _SAME = {
-    "<=": r"\le \leq \leqslant \leqq", ">=": r"\ge \geq \geqslant \geqq",
-    "!=": r"\ne \neq \not=", "<": r"\lt", ">": r"\gt", "*": r"\cdot \times \ast", "/": r"\div",
-    "|": r"\mid \vert \lvert \rvert \|", "%": r"\% percent", "degree": "°", "sqrt": "√",
-    "(": r"\lparen", ")": r"\rparen", "[": r"\lbrack", "]": r"\rbrack", "binom": r"\dbinom \tbinom",
-    "perpendicular": r"\perp", "l": r"\ell", "triangle": r"\vartriangle", "phi": r"\varphi",
-    "epsilon": r"\varepsilon", "theta": r"\vartheta", "mod": r"\bmod \pmod",
-    "emptyset": r"\varnothing", "to": r"\rightarrow \longrightarrow", "iff": r"\leftrightarrow",
-    "every": "each", "center": "centre", "meter": "metre", "color": "colour",
-    "neighbor": "neighbour",
+    "<=": r"\le \leqq", ">=": r"\ge \geqq", "!=": r"\ne \not=", "*": r"\cdot \times", "/": r"\div",
+    "|": r"\|", "%": r"\% percent", "degree": "°", "binom": r"\dbinom \tbinom",
+    "perpendicular": r"\perp", "l": r"\ell", "triangle": r"\vartriangle", "mod": r"\pmod \bmod",
+    "to": r"\longrightarrow", "every": "each", "center": "centre", "meter": "metre",
+    "color": "colour", "neighbor": "neighbour",
 }  # fmt: skip
-_NUMBERS = (
-    "zero two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
-)
 # Commands that change the looks of a formula, or of the text or letters around which they are.
 _NOTHING = (
-    r"\left \right \big \bigl \bigr \bigg \biggl \biggr \middle \displaystyle \textstyle "
-    r"\scriptstyle \limits \nolimits \quad \qquad \hfill \hline \noindent \newline \par \ldots "
-    r"\cdots \dots \dotsc \dotsb \dotsm \dotsi \vdots \ddots \item \cal \bf \it \em \rm \sf \tt "
-    r"\sc \large \small \tiny \normalsize \centering \medskip \bigskip \smallskip \ensuremath "
-    r"\phantom \hphantom \vphantom \strut \break \nobreak \boxed \textdollar \pmatrix \cr "
-    r"\text \textrm \textbf \textit \textsf \texttt \textnormal \emph \underline \mbox \hbox "
-    r"\mathrm \mathbf \mathit \mathsf \mathbb \mathcal \mathfrak \mathscr \operatorname "
-    r"\boldsymbol \bm \overline \vec \overrightarrow \widehat \hat \bar \tilde \overbrace "
-    r"\underbrace \overarc \mathop \mathbin \mathrel \substack \stackrel"
+    r"\left \right \big \bigl \bigr \bigg \middle \displaystyle \textstyle \limits \quad \qquad "
+    r"\hline \dotsc \dotsb \dotsm \ldots \vdots \ddots \item \cal \bf \it \em \large \smallskip "
+    r"\phantom \hphantom \boxed \textdollar \text \mathbf \mathbb \mathcal \mathscr \overline "
+    r"\vec \widehat \hat \tilde \overbrace \underbrace \overarc \mathop \substack \stackrel"
 )
 # Commands and signs whose argument belongs together; a numerator has a second one after it, and so
 # has the first of a pair.
 _FRACTIONS = (r"\frac", r"\dfrac", r"\tfrac", r"\cfrac")
 _GROUPED = (
     dict.fromkeys(_FRACTIONS, "numerator")
-    | dict.fromkeys((r"\sqrt", "√", "^"), "argument")
+    | dict.fromkeys((r"\sqrt", "^"), "argument")
     | dict.fromkeys((r"\binom", r"\dbinom", r"\tbinom"), "pair")
 )
 # A word, sign or command -> its token; "" for what says nothing.
 _CANONICAL = (
     {raw: token for token, raws in _SAME.items() for raw in raws.split()}
-    | dict(zip(_NUMBERS.split(), map(str, (0, *range(2, 21), *range(30, 100, 10))), strict=True))
+    | {word: str(number) for word, number in NUMBERS.items() if word != "one"}
     | dict.fromkeys((*_NOTHING.split(), *_FRACTIONS), "")
     | {r"\not =": "!="}
 )
+for _old, _new in RENAMES.items():
+    if _new[0] in "\\<>|()[]" and _new not in (r"\{", r"\}"):
+        _CANONICAL.setdefault(f"\\{_old}", _CANONICAL.get(_new, _new.removeprefix("\\")))
 # Words that come and go with the wording of one question.
 _HARMLESS_WORDS = """
 an the is are be was were been being it its this that these those there here of for in on as and

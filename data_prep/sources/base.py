@@ -67,21 +67,16 @@ _BROKEN = re.compile(
 )
 
 _LABELLED = re.compile(r"[A-Za-z]+[\s:_-]*(\?|\d+(?:\.\d+)?)")  # Level 3
-# Where a text may state its answer ("Answer (in cm): 5", "the answer is 5", "#### 5"), what joins
-# the two, and where the statement ends. "If the answer is 0, write 0" states nothing.
+# What states an answer: "Answer (in cm): 5", "the answer is 5", "#### 5". "If the answer is 0,
+# write 0" states nothing.
 _STATEMENT = re.compile(
-    r"(?<![A-Za-z])(?:answer|ans|solution|soln?|result|output|respuesta|r[e\u00e9]ponse|antwort"
-    r"|\u043e\u0442\u0432\u0435\u0442)(?![A-Za-z])|(?<!\S)A(?=\s?:)|\u7b54\u6848|\u89e3\u7b54"
-    r"|[\u7b54\u89e3](?=\s?[:\uff1a])|(?<!#)#{4}(?=[ \t]*\S{1,40}[ \t]*(?:\n|$))"
-    r"|<(?:final_)?answer>",
-    re.IGNORECASE,
-)
-_JOINT = re.compile(
-    r"(?:\s+key\b)?(?:\s*\([^()\n]{0,40}\)|,[^,.\n]{1,40},|\s+(?:to|of|in|for|turns)\s[^.:=?!\n]{0,60}?)?"
-    r"(?:[\s*_)\]]*(?:[:=\uff1a.)>\u2192\u2013\u2014\u662f\u4e3a\n]|->?\s"
-    r"|\b(?:is|was|equals|(?:would|should|must|to) be)\b)|(?<=[#>]))"
-    r"[\s*_:]*(?:(?:approximately|about|exactly|therefore|thus|simply|just|equal to)\b[\s:]*)?"
-    r"|\s(?=\S{1,20}\s*\Z)",
+    r"(?:(?<![A-Za-z])(?:answer|ans|result|solution|output)(?![A-Za-z])|(?<!\S)A(?=\s?:)"
+    r"|\u7b54\u6848|[\u7b54\u89e3](?=\s?[:\uff1a]))"
+    r"(?:\s*\([^()\n]{0,40}\)|\s+(?:to|of|in|for)\s[^.:=?!\n]{0,60}?)?"
+    r"[\s*_\]]*(?:[:=\uff1a.)>\u2192\u662f\u4e3a\n]|-\s"
+    r"|\b(?:is|was|equals|(?:would|should|must) be)\b)"
+    r"[\s*_:]*(?:(?:approximately|about|therefore|thus|simply)\b[\s:]*)?"
+    r"|(?<!#)#{4}(?=[ \t]*\S{1,40}[ \t]*(?:\n|$))|<(?:final_)?answer>",
     re.IGNORECASE,
 )
 _SUPPOSED = re.compile(
@@ -143,10 +138,7 @@ def build_row(
     """
     questions, golds, solutions = columns or (QUESTIONS, GOLDS, SOLUTIONS)
     question = get_question(row, questions, where)
-    if keeps_golds:
-        values = get_bare_golds(row, golds, where)
-    else:
-        values = get_golds(row, golds, where, gold_remedy)
+    values = get_golds(row, golds, where, gold_remedy, keeps_golds)
     if not values:
         raise Drop("no_answer")
     used = {*questions, *golds, *solutions}
@@ -299,10 +291,9 @@ def statements(text: str) -> Iterator[str]:
     """The text behind each of the last few "the answer is", "Answer:" that state something."""
     for found in deque(_STATEMENT.finditer(text), MAX_STATED):
         before = text[max(0, found.start() - 60) : found.start()]
-        joint = _JOINT.match(text, found.end(), found.end() + 200)
-        is_cut = joint and re.fullmatch(r"\d\.\d", text[joint.end() - 2 : joint.end() + 1])
-        if joint and not is_cut and not _SUPPOSED.search(before):
-            yield text[joint.end() :]
+        is_cut = re.fullmatch(r"\d\.\d", text[found.end() - 2 : found.end() + 1])
+        if not is_cut and not _SUPPOSED.search(before):
+            yield text[found.end() :]
 
 
 def find_reply(chat: Any, with_thought: bool = False) -> str | None:
@@ -343,42 +334,40 @@ def get_solution(row: Row, columns: Columns, golds: Sequence[str], where: str) -
     return next(iter(right or texts), "")
 
 
-def get_golds(row: Row, columns: Columns, where: str, remedy: str = FIX) -> list[str]:
+def get_golds(
+    row: Row, columns: Columns, where: str, remedy: str = FIX, as_written: bool = False
+) -> list[str]:
     """The golds of a row, each once, of which any may match; none where they are null or empty.
 
     Of a chat it is what the assistant's reply boxes last, or states ("The answer is 5.").
+    `as_written`: as they stand there; what is no text as its JSON.
     """
     found = find_value(row, columns)
     if found is None:
         get_text(row, columns, where)  # names the columns that are missing
     column, value = found
-    reply = find_reply(value)
+    reply = None if as_written else find_reply(value)
     if reply is not None:
         value = last_boxed(reply)
         if not value and any(stated_answers(reply)):
             value = extract_short(reply).prediction
-    values = value if isinstance(value, list) else [value]
-    texts = [to_text(one, column, where, True, remedy) for one in values if one is not None]
-    golds = [clean_gold(one) for text in texts for one in list_of_texts(text) or [text]]
-    return list(dict.fromkeys(gold for gold in golds if gold))
+    values = [one for one in (value if isinstance(value, list) else [value]) if one is not None]
+    if as_written:
+        golds = [_as_json(one, f"{where}: {columns[0]}") for one in values]
+    else:
+        texts = [to_text(one, column, where, True, remedy) for one in values]
+        golds = [clean_gold(one) for text in texts for one in list_of_texts(text) or [text]]
+    return list(dict.fromkeys(gold for gold in golds if gold.strip()))
 
 
-def get_bare_golds(row: Row, columns: Columns, where: str) -> list[str]:
-    """The golds of a row as they stand there, each once; what is no text as its JSON."""
-    found = find_value(row, columns)
-    if found is None:
-        get_text(row, columns, where)  # names the columns that are missing
-    value = found[1]
-    values = value if isinstance(value, list) else [value]
+def _as_json(value: Any, place: str) -> str:
+    """A text as it is, another value as its JSON."""
     try:
-        texts = [
-            one if isinstance(one, str) else json.dumps(one, allow_nan=False, default=_plain)
-            for one in values
-            if one is not None
-        ]
+        return (
+            value if isinstance(value, str) else json.dumps(value, allow_nan=False, default=_plain)
+        )
     except (TypeError, ValueError) as error:  # a date, infinity
-        raise UserError(f"{where}: {columns[0]}: {value!r:.80} is no JSON ({error})") from error
-    return list(dict.fromkeys(text for text in texts if text.strip()))
+        raise UserError(f"{place}: {value!r:.80} is no JSON ({error})") from error
 
 
 def _plain(value: Any) -> str:

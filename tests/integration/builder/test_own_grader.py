@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.builder import rows as build_rows
-from data_prep.sources.base import get_bare_golds
+from data_prep.sources.base import get_golds
 from grading import own_grader
 from pipeline import manifest
 from pipeline.errors import UserError
@@ -132,4 +132,4 @@ def test_a_name_of_no_function_is_refused(folder, name):
 @pytest.mark.parametrize("gold", [datetime.date(2020, 1, 1), float("inf"), [1, b"x"]])
 def test_a_gold_that_json_cannot_hold_is_one_line(gold):
     with pytest.raises(UserError, match=r"own\.parquet:3: answer: .* is no JSON"):
-        get_bare_golds({"answer": gold}, ("answer",), "own.parquet:3")
+        get_golds({"answer": gold}, ("answer",), "own.parquet:3", as_written=True)

@@ -10,6 +10,7 @@ import pytest
 
 from data_prep import schema
 from data_prep.builder import __main__ as build
+from data_prep.builder import sets
 from data_prep.builder.write import REMEDIES
 from pipeline import manifest
 from pipeline.errors import UserError
@@ -131,7 +132,7 @@ def test_a_crash_while_writing_leaves_no_output(tmp_path, recipe, monkeypatch):
     def fail(*args):
         raise OSError(28, "disk full")
 
-    monkeypatch.setattr(build, "sft_row", fail)
+    monkeypatch.setattr(sets, "sft_row", fail)
     with pytest.raises(OSError, match="disk full"):
         run(tmp_path, recipe)
     assert list((tmp_path / "run/data").iterdir()) == []
@@ -156,21 +157,22 @@ EASY = TRAIN | {"difficulty": "easy"}
         ({"decontaminate": ["math500"]}, "decontaminate: math500: .*data_root: .* has none of"),
         ({"decontaminate": [["gsm8k"]]}, "decontaminate: must be "),
         ({"languages": ["english"]}, "languages: must be 'en', .*'english'"),
-        ({"mix": {"test": {"easy": 1}}}, "mix: must name training sets .*'test'"),
+        ({"mix": {"test": {"easy": 1}}}, "mix: must be 'sft', .*'test'"),
+        ({"mix": {"distill": {"easy": 1}}}, "mix: distill: this recipe has no such list"),
         ({"mix": {"sft": {"easy": 1}}}, "sft: gsm8k: difficulty: goes together with 'mix"),
         ({"sft": [EASY]}, "sft: gsm8k: difficulty: goes together with 'mix"),
         ({"sft": [EASY], "mix": {"sft": {"hard": 1}}}, "mix: sft: these shares cannot be met: "),
-        *[({"mix": {"sft": mix}}, "mix: sft: .* is not shares that add up to 1, and a size")
+        *[({"mix": {"sft": mix}}, "data.yaml: mix: must ")
           for mix in ([], {"easy": 0.5}, {"easy": 1.5}, {"easy": True}, {"easy": 1, "size": 0},
                       {"easy": 1, "sise": 5})],
-        *[({"sft": [TRAIN | {"difficulty": value}]}, "sft: gsm8k: difficulty: .* is not a diff")
+        *[({"sft": [TRAIN | {"difficulty": value}]}, "sft: gsm8k: difficulty: ")
           for value in ("soft", {"by": "subject", "medium": 3, "hard": 4},
                         {"by": "level", "medium": "3", "hard": 4},
                         {"by": "level", "medium": 5, "hard": 3})],
         *[({"sft": source if isinstance(source, str) else [source]}, words) for source, words in (
             ("gsm8k", "sft: must be a valid dictionary"),
             ({"file": "a"}, "is not a source"),
-            ({"name": "gsm9k", "file": "a"}, "name: must be one of gsm8k, .*'gsm9k'"),
+            ({"name": "gsm9k", "file": "a"}, "name: must be 'gsm8k', .*'gsm9k'"),
             ({"name": "gsm8k"}, "missing key 'file' or 'hub'"),
             ({"name": "gsm8k", "file": "none.jsonl"}, "none.jsonl does not exist"),
             ({"name": "gsm8k", "fil": "a"}, "unknown key 'fil'; did you mean 'file'"),

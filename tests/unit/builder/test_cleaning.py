@@ -182,10 +182,10 @@ def test_a_mix_by_source_of_problems_for_a_teacher(tmp_path, capsys):
     recipe["mix"]["distill"].pop("size")
     assert run(tmp_path, recipe)[1]["rows_out"] == 80  # 60 are all of ORZ
     for mix, words in (
-        ({"orz": 1.0}, "mix: distill: the source dapo has no share"),
-        ({"orz": 0.5, "dpao": 0.5}, "mix: distill: dpao is no source of this list"),
-        ({"orz": 0.5, "easy": 0.5}, "mix: distill: easy is no source of this list"),
-        ({"orz": 0.5, "dapo": 0.6}, "is not shares that add up to 1"),
+        ({"orz": 1.0}, "mix: distill: .*orz; give one to each source: dapo, orz"),
+        ({"orz": 0.5, "dpao": 0.5}, "mix: distill: has shares of dpao, orz; give"),
+        ({"orz": 0.5, "easy": 0.5}, "mix: distill: has shares of easy, orz; give"),
+        ({"orz": 0.5, "dapo": 0.6}, "mix: must have shares that add up to 1"),
     ):
         with pytest.raises(UserError, match=words):
             run(tmp_path, recipe | {"mix": {"distill": mix}})
@@ -216,7 +216,7 @@ def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
 
 def test_unreadable_golds_are_no_evidence_and_a_source_that_loses_most_says_so(tmp_path, capsys):
     rows = [{"q": f"How many legs have {n} cows?", "a": f"{4 * n}"} for n in (10, 11)]
-    rows += [row | {"a": f"{row['a']} or so"} for row in rows] + [{"q": "Why?", "a": "proof"}]
+    rows += [row | {"a": f"{row['a']} \\mid n"} for row in rows] + [{"q": "Why?", "a": "proof"}]
     write_rows(tmp_path / "a.jsonl", rows)
     _, made = run(tmp_path, {"grpo": [GENERIC]})
     assert made["rows_out"] == 2

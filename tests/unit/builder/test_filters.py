@@ -1,5 +1,6 @@
 r"""Which problems are kept: kinds and golds, languages, bounds of the level, bands and mixes."""
 
+import contextlib
 import json
 import time
 from collections import Counter
@@ -11,23 +12,30 @@ import pytest
 from data_prep.builder import filters
 from data_prep.builder.filters import (
     asks_for_proof,
+    check_damage,
     check_problem,
-    choose_mix,
     find_band,
-    find_damage,
     find_foreign,
     holds_several_answers,
     is_readable,
-    plan_counts,
     points_to_image,
     shows_options,
 )
-from data_prep.builder.recipe import BANDS, LANGUAGES, Source
+from data_prep.builder.recipe import BANDS, LANGUAGES, ByLevel, Source
+from data_prep.builder.sets import choose_mix, plan_counts
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, is_option, is_sentinel
 from grading.compare import is_same_value
 
-BY_LEVEL = {"by": "level", "medium": 3, "hard": 5}
+BY_LEVEL = ByLevel(by="level", medium=3, hard=5)
+
+
+def check(problem, key="grpo", **bounds):
+    """The golds that can serve, or why the problem is dropped."""
+    try:
+        return check_problem(problem, Source("math", **bounds), key)
+    except Drop as drop:
+        return drop
 
 
 @pytest.mark.parametrize(
@@ -35,7 +43,7 @@ BY_LEVEL = {"by": "level", "medium": 3, "hard": 5}
     [
         (None, 3, None), ("easy", None, "easy"), ("hard", 1, "hard"), (BY_LEVEL, 2, "easy"),
         (BY_LEVEL, 3, "medium"), (BY_LEVEL, 4.5, "medium"), (BY_LEVEL, 5, "hard"),
-        (BY_LEVEL, None, None), (BY_LEVEL | {"hard": 3}, 3, "hard"),  # nothing is medium
+        (BY_LEVEL, None, None), (ByLevel(by="level", medium=3, hard=3), 3, "hard"),
     ],
 )  # fmt: skip
 def test_bands(difficulty, level, expected):
@@ -81,8 +89,7 @@ def test_choose_mix_draws_the_same_for_one_seed_and_by_band():
 )  # fmt: skip
 def test_bounds_of_the_level(limits, level, is_kept):
     problem = Problem("a", "math", "q", ("1",), level=level)
-    found = check_problem(problem, Source("math", **limits), "grpo")
-    assert found == (("1",) if is_kept else Drop("level", str(level)))
+    assert check(problem, **limits) == (("1",) if is_kept else Drop("level", str(level)))
 
 
 FRENCH = "Trouver tous les entiers naturels dont la somme des chiffres est égale au produit."
@@ -169,8 +176,6 @@ def test_kinds(kind, text):
         ("The sum of 3 and 4 is 7.", "7", True),
         ("Ann has 3 pens. Ben has 4. Together the number of pens equals 7.", "7", True),
         ("If x + 3 = 10, then x is 7.", "7", True),
-        ("Ann has 3 pens and buys 4 more. She now has 7 pens.", "7", True),
-        ("There are 3 cats and 4 dogs. So there are 7 animals in all", "7", True),
         ("Ann has 3 pens and buys 4 more. She now has 7 pens. How many has she?", "7", False),
         ("Convert the number of 7 pens.", "7", False),
         ("If x + 3 = 10, then x = 6.", "7", False),
@@ -183,7 +188,7 @@ def test_kinds(kind, text):
     ],
 )
 def test_a_question_that_states_its_answer_as_a_fact(question, gold, is_dropped):
-    found = check_problem(Problem("a", "math", question, (gold,)), Source("math"), "grpo")
+    found = check(Problem("a", "math", question, (gold,)))
     assert (getattr(found, "reason", None) == "shows_answer") is is_dropped
 
 
@@ -207,7 +212,7 @@ def test_a_question_that_states_its_answer_as_a_fact(question, gold, is_dropped)
 )  # fmt: skip
 def test_what_a_template_left_is_dropped_by_name_in_every_set(question, reason):
     for key in ("grpo", "test"):
-        found = check_problem(Problem("a", "math", question, ("7",)), Source("math"), key)
+        found = check(Problem("a", "math", question, ("7",)), key)
         assert getattr(found, "reason", None) == reason
 
 
@@ -225,33 +230,29 @@ def test_hostile_questions_end(hostile):
     start = time.process_time()
     for ask in ASKS:
         assert ask(hostile) in (True, False)
-    find_damage(hostile)
+    with contextlib.suppress(Drop):
+        check_damage(hostile)
     assert find_foreign(f"How many? {hostile}", ("en", "fr")) in (None, *LANGUAGES)
     for problem in (Problem("a", "math", hostile, ("1",), "x"),
                     Problem("a", "math", "How many?", ("1",), hostile),
                     Problem("a", "math", "How many?", (hostile,), "x")):  # fmt: skip
-        check_problem(problem, Source("math"), "sft")
+        check(problem, "sft")
     assert time.process_time() - start < 8  # it takes one second; what is quadratic, a minute
 
 
 @pytest.mark.parametrize(
     ("gold", "number"),
-    [("48 (legs)", "48"), ("about 48", "48"), ("48, as above", "48"), ("x = 48 (legs)", "48"),
-     ("10 [eggs]", "10"), ("1/2 (hour)", "1/2"), ("48 or so", "48"), ("6 (cm)", "6"),
-     ("$17 (USD)", "17"), ("1,200 (dollars)", "1200"),
-     ("9 (apples)", "9"), ("The total (in cm) is 7", "7")],
+    [("48 (legs)", "48"), ("about 48", "48"), ("x = 48 (legs)", "48"), ("1/2 (hour)", "1/2"),
+     ("6 (cm)", "6"), ("1,200 (dollars)", "1200"), ("9 (apples)", "9"), ("3 hours", "3")],
 )  # fmt: skip
-def test_a_kept_gold_is_matched_by_its_own_bare_number(gold, number):
-    assert not is_readable(gold) or is_same_value(number, gold)
+def test_a_gold_of_a_number_and_words_is_matched_by_its_own_bare_number(gold, number):
+    assert is_readable(gold) and is_same_value(number, gold)
 
 
-@pytest.mark.parametrize(
-    "gold", ["5 thousand", "50 percent", r"2\sin x", r"3\sqrt{x}", "5xyz", "xyz+3", r"\ln 2",
-             r"\text{October 30}", "48 legs", r"\max(a, 3)", "3 hours", "ab = 3", "sqrt(2)", "2 xy",
-             "7 million"],
-)  # fmt: skip
-def test_golds_of_numbers_and_words_that_stay(gold):
-    assert is_readable(gold)
+def test_a_gold_that_is_a_sentence_is_not_readable():
+    for gold in ("The answer is 132 apples.", r"\text{No, 7 are not enough}", "Ann has 5"):
+        assert not is_readable(gold)
+    assert is_readable(r"\text{October 30}") and is_readable("9 p.m.")
 
 
 @pytest.mark.parametrize("gold", ["0", "-0", "007", "-12", "9" * 15, "-" + "9" * 15])
@@ -306,6 +307,7 @@ def test_the_grader_reads_every_integer(gold):
 )
 def test_a_solution_with_another_answer_than_its_gold_is_no_lesson(solution, says):
     problem = Problem("a", "math", "What is 3 + 4?", ("7",), solution)
-    found = check_problem(problem, Source("math"), "sft")
-    assert found == (("7",) if says is None else Drop("solution_disagrees", f"{says!r}, gold '7'"))
-    assert check_problem(problem, Source("math"), "grpo") == ("7",)
+    assert check(problem, "sft") == (
+        ("7",) if says is None else Drop("solution_disagrees", f"{says!r}, gold '7'")
+    )
+    assert check(problem) == ("7",)

@@ -12,7 +12,6 @@ from data_prep.decontamination.text import (
     figures,
     normalise_question,
     tokenise,
-    without_choices,
     without_options,
 )
 
@@ -71,11 +70,6 @@ def test_figures_are_code_without_space():
     text = "Find $x$ [asy] draw( 1 ); [/asy] in\n![](a.png) and [asy]dot(2);[/asy]"
     assert figures(text) == ["[asy]draw(1);[/asy]", "![](a.png)", "[asy]dot(2);[/asy]"]
     assert figures("Find $x$ in the diagram.") == []
-
-
-@pytest.mark.parametrize(("question", "bare"), CASES["choices"])
-def test_options_at_the_end_can_be_left_out(question, bare):
-    assert without_choices(question) == bare
 
 
 POLYGON = (
