@@ -47,8 +47,9 @@ def test_a_missing_folder_is_no_name_for_the_hub(folder, monkeypatch, relative):
 
 def test_only_what_is_needed_must_be_there(folder):
     assert load_tokenizer(str(folder), "model", needs=())("a")["input_ids"] == [0]
-    with pytest.raises(UserError, match=rf"^model: .*{folder} has no chat_template"):
-        load_tokenizer(str(folder), "model")
+    for needs in ("chat_template", "eos_token"):
+        with pytest.raises(UserError, match=rf"^model: .*{folder} has no {needs}"):
+            load_tokenizer(str(folder), "model", needs=(needs,))
 
 
 def test_an_adapter_without_a_tokenizer_has_its_base_models(folder, tmp_path_factory):
