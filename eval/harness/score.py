@@ -129,11 +129,6 @@ def process_completions(
     return {"score": sum(r["score"] for r in records) / len(records), "completions": records}
 
 
-def count_completions(per_problem: list[list[dict]]) -> int:
-    """Aggregation of the `completions` metric: how many there are."""
-    return sum(len(records) for records in per_problem)
-
-
 def think_rows(task: str, mode: str, samples: list[dict]) -> list[dict]:
     """One row per completion of a think-aware task; `samples` are the harness's."""
     return [
