@@ -3,8 +3,9 @@
     runs/x/eval/sft          a link to the results of the last weights
     runs/x/eval/sft-3f9a12/  scores.json, completions.parquet and samples/, named by the weights
 
-Other weights get a folder of their own. Results of the same weights are written again by an
-evaluation that has all of theirs; any other one is refused before it begins.
+Other weights get a folder of their own, and other problems another one of theirs, `sft-3f9a12-2`.
+Results of the same weights and problems are written again by an evaluation that has all of theirs;
+one with other settings is refused before it begins.
 """
 
 import os
@@ -44,16 +45,14 @@ def find(name: str, path: str, args: EvalArguments) -> tuple[str, dict[str, Any]
     """The folder of a checkpoint's results, its fingerprint, and whether they are there already.
 
     Raises:
-        UserError: the folder has results of other settings or problems, or version 0.2.0 made it.
+        UserError: the folder has results of other settings, or version 0.2.0 made it.
     """
     wanted, link = fingerprint(path, args), place(name, args)
-    folder = link.with_name(f"{link.name}-{shorten(wanted['checkpoint'])[:6]}")
     is_old = link.is_dir() and not link.is_symlink() and any(link.iterdir())
-    if is_old:
-        folder = link
+    folder = link if is_old else folder_of(link, wanted)
     if is_current(folder, wanted):
         return str(folder), wanted, True
-    why = difference(read_fingerprint(folder), wanted)
+    why = other_settings(read_fingerprint(folder), wanted)
     if is_old or why:
         free = next(f for n in count(2) if not os.path.lexists(f := f"{Path(args.output_dir)}-{n}"))
         raise UserError(
@@ -61,6 +60,13 @@ def find(name: str, path: str, args: EvalArguments) -> tuple[str, dict[str, Any]
             f"are; choose another folder, such as eval.output_dir={free}"
         )
     return str(folder), wanted, False
+
+
+def folder_of(link: Path, wanted: dict[str, Any]) -> Path:
+    """The first folder of these weights that has no results of other problems."""
+    own = link.with_name(f"{link.name}-{shorten(wanted['checkpoint'])[:6]}")
+    numbered = (own.with_name(f"{own.name}-{n}") for n in count(2))
+    return next(one for one in (own, *numbered) if is_of(read_fingerprint(one), wanted))
 
 
 def fingerprint(path: str, args: EvalArguments) -> dict[str, Any]:
@@ -122,8 +128,22 @@ def read_fingerprint(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """The first thing in which an evaluation does not have all of an earlier one; "" if none.
+def is_of(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether results, by their fingerprint, are of the same weights and problems, or fewer.
+
+    Problems of a task that is left out now are the settings' matter.
+    """
+    if not old:
+        return True
+    data, known = new["data"], old["data"] or {}
+    there = {hash_of(data, name) for name in data}
+    gone = [name for name in known if hash_of(known, name) not in there]
+    is_left_out = bool(other_settings(old, new))
+    return old["checkpoint"] == new["checkpoint"] and (is_left_out or not gone)
+
+
+def other_settings(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """The first setting with which an evaluation does not have all of an earlier one; "" if none.
 
     Args:
         old, new: fingerprints; an empty one has nothing. Another version of the code scores the
@@ -132,13 +152,6 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
     for key, before in old.get("settings", {}).items():
         if key in new["settings"] and not covers(key, before, new["settings"][key]):
             return f"{key}: {new['settings'][key]}, not {before}"
-    data, known = new["data"], old.get("data") or {}
-    there = {hash_of(data, name) for name in data}
-    for name in known:
-        if hash_of(known, name) not in there:
-            return f"{name}: other problems, {data.get(name, 'none')[:6]}, not {known[name][:6]}"
-    if old and old["checkpoint"] != new["checkpoint"]:  # of another base, or by chance
-        return f"checkpoints: {new['checkpoint']}, not {old['checkpoint']}"
     return ""
 
 

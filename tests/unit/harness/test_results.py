@@ -29,19 +29,20 @@ OLD |= {"code": "old", "engine": "hf float32 old"}
     ],
 )
 def test_what_only_adds_has_all_earlier_results(changes, expected):
-    assert results.difference(OLD, OLD | {"settings": SETTINGS | changes}) == expected
+    assert results.other_settings(OLD, OLD | {"settings": SETTINGS | changes}) == expected
 
 
 def test_other_problems_and_weights_count_and_other_code_does_not():
-    assert results.difference({}, OLD) == ""
-    assert results.difference(OLD, OLD | {"code": "new", "engine": "hf float32 new"}) == ""
+    assert results.is_of({}, OLD)
+    assert results.is_of(OLD, OLD | {"code": "new", "engine": "hf float32 new"})
     data = {"b/test.jsonl": "1", "owner/set": "hub"}
-    assert results.difference(OLD, OLD | {"data": data | {"more": "2"}}) == ""
-    changed = OLD | {"data": {"a/test.jsonl": "2", "owner/set": "hub"}}
-    assert results.difference(OLD, changed) == "a/test.jsonl: other problems, 2, not 1"
-    assert results.difference(OLD, OLD | {"checkpoint": "v"}) == "checkpoints: v, not w"
+    assert results.is_of(OLD, OLD | {"data": data | {"more": "2"}})
+    assert not results.is_of(OLD, OLD | {"data": {"a/test.jsonl": "2", "owner/set": "hub"}})
+    assert not results.is_of(OLD, OLD | {"checkpoint": "v"})
+    fewer = OLD | {"settings": SETTINGS | {"tasks": ["math500"]}, "data": {"owner/set": "hub"}}
+    assert results.is_of(OLD, fewer), "a task that is left out is a setting"
     old = OLD | {"settings": SETTINGS | {"limit": None}}
-    assert results.difference(old, OLD) == "limit: 50, not None"
+    assert results.other_settings(old, OLD) == "limit: 50, not None"
 
 
 @pytest.fixture
@@ -79,6 +80,11 @@ def test_each_weights_have_a_folder(find, tmp_path):
     assert find() == ("sft-abcdef", True)
     assert find(checkpoint="123456789") == ("sft-123456", False)
     assert find(checkpoint="hub:owner/model@fedcba98765") == ("sft-fedcba", False)
+    others = {"checkpoint": DIGEST, "data": {"a/test.jsonl": "2"}}
+    assert find(**others) == ("sft-abcdef-2", False), "as new data are built"
+    write(tmp_path / "eval/sft-abcdef-2", **others)
+    assert find(**others) == ("sft-abcdef-2", True) and find() == ("sft-abcdef", True)
+    assert find(checkpoint="abcdef0 on base") == ("sft-abcdef-3", False), "the same six letters"
     (tmp_path / "eval/sft-abcdef/scores.json").write_text("{")
     assert find() == ("sft-abcdef", False), "what is damaged is scored again"
 
@@ -87,7 +93,6 @@ def test_each_weights_have_a_folder(find, tmp_path):
     ("folder", "old", "words"),
     [
         ("sft-abcdef", {"settings": SETTINGS | {"num_samples": 9}}, "num_samples: 4, not 9"),
-        ("sft-abcdef", {"checkpoint": "abcdef0 on base"}, f"checkpoints: {DIGEST}, not abcdef0 on"),
         ("sft", {"code": "older"}, "output_dir: version 0.2.0 made it: the results in .*/sft stay"),
         ("sft", {"settings": SETTINGS | {"prompt": "x"}}, "prompt: none, not x"),
     ],
