@@ -17,7 +17,7 @@ from grading.latex import NUMBERS, RENAMES, to_ascii
 
 # Signs that `to_ascii` leaves as they are, and those that say nothing of a question.
 _SIGNS = str.maketrans(
-    {"\u2014": " ", "\u2018": "'", "\u201c": '"', "\u201d": '"', "。": ". "}
+    {"\u2014": " ", "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "。": ". "}
     | {"∆": r"\triangle ", "⊥": r"\perp ", "∥": r"\parallel ", "⊂": r"\subset "}
     | {"⊆": r"\subseteq ", "∉": r"\notin ", "∏": r"\prod ", "≅": r"\cong "}
     | dict.fromkeys("•‰￥€£¥¢", " ")
@@ -272,7 +272,7 @@ def tokenise(question: str) -> list[str]:
     role = ""
     depth = 0
     for written in _TOKEN.findall(plain(question)):
-        raw = _RESPELT.get(written, written)
+        raw = _RESPELT.get(written, written) if written[0] == "\\" else written
         if raw == "{":
             groups.append((len(out), role))
             role = ""
