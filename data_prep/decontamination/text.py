@@ -17,7 +17,7 @@ from grading.latex import NUMBERS, RENAMES, to_ascii
 
 # Signs that `to_ascii` leaves as they are, and those that say nothing of a question.
 _SIGNS = str.maketrans(
-    {"\u2014": " ", "\u2018": "'", "\u201c": '"', "\u201d": '"', "。": ". "}
+    {"\u2014": " ", "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "。": ". "}
     | {"∆": r"\triangle ", "⊥": r"\perp ", "∥": r"\parallel ", "⊂": r"\subset "}
     | {"⊆": r"\subseteq ", "∉": r"\notin ", "∏": r"\prod ", "≅": r"\cong "}
     | dict.fromkeys("•‰￥€£¥¢", " ")
@@ -217,36 +217,34 @@ _TOKEN = re.compile(
 # Token -> how else it is written; a command without its backslash needs no entry.
 _SAME = {
     "<=": r"\le \leqq", ">=": r"\ge \geqq", "!=": r"\ne \not=", "*": r"\cdot \times", "/": r"\div",
-    "|": r"\|", "%": r"\% percent", "degree": "°", "binom": r"\dbinom \tbinom",
-    "perpendicular": r"\perp", "l": r"\ell", "triangle": r"\vartriangle", "mod": r"\pmod \bmod",
-    "to": r"\longrightarrow", "every": "each", "center": "centre", "meter": "metre",
-    "color": "colour", "neighbor": "neighbour",
+    "|": r"\|", "%": r"\% percent", "degree": "°", "perpendicular": r"\perp", "l": r"\ell",
+    "triangle": r"\vartriangle", "mod": r"\pmod", "to": r"\longrightarrow", "every": "each",
+    "center": "centre", "meter": "metre", "color": "colour", "neighbor": "neighbour",
 }  # fmt: skip
 # Commands that change the looks of a formula, or of the text or letters around which they are.
 _NOTHING = (
-    r"\left \right \big \bigl \bigr \bigg \middle \displaystyle \textstyle \limits \quad \qquad "
-    r"\hline \dotsc \dotsb \dotsm \ldots \vdots \ddots \item \cal \bf \it \em \large \smallskip "
-    r"\phantom \hphantom \boxed \textdollar \text \mathbf \mathbb \mathcal \mathscr \overline "
-    r"\vec \widehat \hat \tilde \overbrace \underbrace \overarc \mathop \substack \stackrel"
+    r"\frac \left \right \big \bigl \bigr \bigg \middle \displaystyle \textstyle \limits \quad "
+    r"\qquad \hline \dotsc \dotsb \dotsm \ldots \vdots \ddots \item \cal \bf \it \em \large "
+    r"\smallskip \phantom \hphantom \boxed \textdollar \text \mathbf \mathbb \mathcal \mathscr "
+    r"\overline \vec \widehat \hat \tilde \overbrace \underbrace \overarc \mathop "
+    r"\substack \stackrel"
 )
 # Commands and signs whose argument belongs together; a numerator has a second one after it, and so
 # has the first of a pair.
-_FRACTIONS = (r"\frac", r"\dfrac", r"\tfrac", r"\cfrac")
-_GROUPED = (
-    dict.fromkeys(_FRACTIONS, "numerator")
-    | dict.fromkeys((r"\sqrt", "^"), "argument")
-    | dict.fromkeys((r"\binom", r"\dbinom", r"\tbinom"), "pair")
-)
+_GROUPED = {r"\frac": "numerator", r"\sqrt": "argument", "^": "argument", r"\binom": "pair"}
 # A word, sign or command -> its token; "" for what says nothing.
 _CANONICAL = (
     {raw: token for token, raws in _SAME.items() for raw in raws.split()}
     | {word: str(number) for word, number in NUMBERS.items() if word != "one"}
-    | dict.fromkeys((*_NOTHING.split(), *_FRACTIONS), "")
+    | dict.fromkeys(_NOTHING.split(), "")
     | {r"\not =": "!="}
 )
-for _old, _new in RENAMES.items():
-    if _new[0] in "\\<>|()[]" and _new not in (r"\{", r"\}"):
-        _CANONICAL.setdefault(f"\\{_old}", _CANONICAL.get(_new, _new.removeprefix("\\")))
+# A command -> the one that it is another spelling of, or its sign.
+_RESPELT = {
+    f"\\{old}": new
+    for old, new in RENAMES.items()
+    if new[0] in "\\<>|()[]" and new not in (r"\{", r"\}")
+}
 # Words that come and go with the wording of one question.
 _HARMLESS_WORDS = """
 an the is are be was were been being it its this that these those there here of for in on as and
@@ -273,7 +271,8 @@ def tokenise(question: str) -> list[str]:
     # followed by the stroke.
     role = ""
     depth = 0
-    for raw in _TOKEN.findall(plain(question)):
+    for written in _TOKEN.findall(plain(question)):
+        raw = _RESPELT.get(written, written) if written[0] == "\\" else written
         if raw == "{":
             groups.append((len(out), role))
             role = ""

@@ -211,4 +211,4 @@ def strip_instructions(text: str) -> str:
 
 def asks_for_box(question: str) -> bool:
     """Whether a question still says to put something into an empty box."""
-    return bool(re.search(_BOX, question))
+    return "\\boxed" in question and bool(re.search(_BOX, question))
