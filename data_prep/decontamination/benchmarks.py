@@ -60,10 +60,10 @@ def find_benchmark_file(files: Iterable[str], data_root: str) -> Path | None:
 
 
 def find_benchmark(name: str, data_root: str | None) -> Path | str | None:
-    """Where a benchmark is read from: its file below `data_root`, if there is one; else the hub."""
+    """Where a benchmark is read from: its file below `data_root`, or the hub; None: nowhere."""
     place = BENCHMARKS[name]
     if data_root is None:
-        return place["hub"]
+        return place.get("hub")
     return find_benchmark_file(place["files"], data_root)
 
 
@@ -78,12 +78,17 @@ def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem
         data_root: folder of the local files, or None for the hub.
     """
     name, split, files = place["source"], place["split"], place["files"]
+    if data_root is None and not place.get("hub"):
+        remedy = f"set DATA_ROOT to a folder with {' or '.join(files)}"
+        raise UserError(f"{name}: data_root: the set is on no hub; {remedy}")
     if data_root is None:
         origin, rows = place["hub"], load_hub(place["hub"], split, place.get("config"))
     else:
         origin = find_benchmark_file(files, data_root)
         if origin is None:
-            remedy = f"put one of them there, or leave out data_root to download {place['hub']}"
+            remedy = "put one of them there"
+            if hub := place.get("hub"):
+                remedy += f", or leave out data_root to download {hub}"
             fault = f"{data_root} has none of {', '.join(files)}"
             raise UserError(f"{name}: data_root: {fault}; {remedy}")
         rows = read_rows(origin)

@@ -64,9 +64,11 @@ def find(name: str, path: str, args: EvalArguments) -> tuple[str, dict[str, Any]
 
 def folder_of(link: Path, wanted: dict[str, Any]) -> Path:
     """The first folder of these weights that has no results of other problems."""
-    own = link.with_name(f"{link.name}-{shorten(wanted['checkpoint'])[:6]}")
-    numbered = (own.with_name(f"{own.name}-{n}") for n in count(2))
-    return next(one for one in (own, *numbered) if is_of(read_fingerprint(one), wanted))
+    folder = own = link.with_name(f"{link.name}-{shorten(wanted['checkpoint'])[:6]}")
+    numbers = count(2)
+    while not is_of(read_fingerprint(folder), wanted):
+        folder = own.with_name(f"{own.name}-{next(numbers)}")
+    return folder
 
 
 def fingerprint(path: str, args: EvalArguments) -> dict[str, Any]:

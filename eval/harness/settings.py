@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.sampling import SamplingArguments
 from eval.harness import suite
 from eval.harness.suite import OFFICIAL_TASKS, OWN, THINK_TASKS
@@ -96,7 +97,8 @@ def check_data(args: EvalArguments, tasks: list[str], official: list[str]) -> No
         key = OWN.get(task)
         if key and not Path(getattr(args, key)).is_file():
             raise UserError(f"{key}: {getattr(args, key)} does not exist; `make data` builds it")
-        if key or root is not None:
+        # A set that is on no hub is refused without a folder of local data.
+        if key or root is not None or find_benchmark(task, root) is None:
             suite.read_problem_rows(task, **args.problem_keys())
     if root is not None:
         for task in official:

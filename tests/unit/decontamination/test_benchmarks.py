@@ -156,6 +156,16 @@ def test_a_problem_with_an_image_is_refused(tmp_path):
             load_benchmark(place("olympiadbench", ["a.jsonl"]), str(tmp_path))
 
 
+def test_a_set_on_no_hub_needs_a_local_file(tmp_path, monkeypatch):
+    place = {"source": "aime", "split": "test", "files": ["mine/mine.jsonl"]}
+    monkeypatch.setitem(benchmarks.BENCHMARKS, "mine", place)
+    with pytest.raises(UserError, match="is on no hub; set DATA_ROOT to a folder with mine/mine"):
+        load_benchmark(place, None)
+    with pytest.raises(UserError, match=r"has none of mine/mine\.jsonl; put one of them there$"):
+        load_benchmark(place, str(tmp_path))
+    assert benchmarks.find_benchmark("mine", None) is None
+
+
 def test_hub_rows(monkeypatch):
     def load_hub(*args):
         assert args == ("some/hub", "test", "main")
