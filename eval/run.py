@@ -202,14 +202,21 @@ def run_think_tasks(
 def run_official_tasks(
     name: str, args: EvalArguments, metadata: dict[str, Any], lm: Any, processes: Processes
 ) -> list[TaskResult]:
-    """Run the harness's own tasks; tell what keeps a score low that is not the model's fault."""
+    """Run the harness's own tasks; tell what keeps a score low that is not the model's fault.
+
+    Completions with a thought are read twice: as the harness does, and with the thought cut off.
+    """
     loaded, stopped = suite.load_official_tasks(args.official, metadata)
     ran = run_harness(loaded, lm, args.limit)
+    num_stopped = len(stopped)
+    again = processes.ask_main(lambda: score.with_thoughts(ran["samples"]))
+    lm.cuts_thought = True
+    short = run_harness({task: loaded[task] for task in again}, lm, args.limit) if again else {}
     if not processes.is_main:
         return []
-    if stopped:
+    if num_stopped:
         notice(
-            f"{name}: the harness's parsers were stopped on {len(stopped)} completions of "
+            f"{name}: the harness's parsers were stopped on {num_stopped} completions of "
             "official tasks; they score 0"
         )
     if any(lm.cut.values()):
@@ -220,13 +227,16 @@ def run_official_tasks(
             f"lack their beginning: {counts}; {remedy}leave out these tasks"
         )
     found: list[TaskResult] = []
-    for task, one in loaded.items():
-        benchmark, main = one.config.metadata["benchmark"], one.config.metadata["main"]
-        samples = ran["samples"][task]
-        rows = score.official_rows(task, benchmark, main, samples, args.final_number)
-        metrics = score.official_metrics(ran["results"][task], rows, main)
+    readings = [(task, f"official:{task}", ran) for task in loaded]
+    readings += [(task, f"official:{task}, thought cut off", short) for task in again]
+    for task, mode, one in readings:
+        of = loaded[task].config.metadata
+        whole, samples = ran["samples"][task], one["samples"][task]
+        how = of["benchmark"], of["main"], samples, args.final_number, whole
+        rows = score.official_rows(mode, *how)
+        metrics = score.official_metrics(one["results"][task], rows, of["main"])
         metrics["num_cut_prompts"] = len(lm.cut[task])
-        found.append((benchmark, f"official:{task}", metrics, rows))
+        found.append((of["benchmark"], mode, metrics, rows))
     return found
 
 

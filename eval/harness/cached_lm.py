@@ -10,6 +10,7 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
+from lm_eval.models.utils import postprocess_generated_text
 
 from data_prep.sampling.context import is_cut
 from data_prep.sampling.store import (
@@ -21,6 +22,7 @@ from data_prep.sampling.store import (
     Settings,
     fill,
 )
+from pipeline.prompts import THINK_CLOSE
 
 HARNESS_MAX_NEW_TOKENS = 256  # where a task names no limit; as in the harness's own models
 
@@ -45,11 +47,19 @@ def place_of(request: Instance) -> str:
     return f"{str(request.task_name).removesuffix('_think')}: {row}: "
 
 
+def without_thought(completion: Completion) -> Completion:
+    """What follows the last closed thought, by the harness's own function."""
+    text = postprocess_generated_text(str(completion), None, THINK_CLOSE)
+    return Completion(text, completion.num_tokens, completion.cut_off)
+
+
 class CachedLM(LM):
     """Serves the harness from a `SampleStore`; `label` is shown at the progress bar.
 
-    In the main process `cut` has the numbers of the rows whose prompts are cut on the left, by
-    task.
+    Attributes:
+        cut: in the main process the numbers of the rows whose prompts are cut on the left, by task.
+        cuts_thought: whether completions are handed on without their thought, as the harness's own
+            models do with `think_end_token`.
     """
 
     def __init__(
@@ -60,6 +70,7 @@ class CachedLM(LM):
         self._label, self._seed = label, seed
         self.max_length: int = engine.max_length  # tokens
         self.cut: dict[str, set[int]] = defaultdict(set)
+        self.cuts_thought = False
 
     def generate_until(self, requests: list[Instance]) -> list[Completion]:
         """One completion per request; equal requests are samples 0, 1, 2, … of their prompt."""
@@ -71,7 +82,8 @@ class CachedLM(LM):
             number = seen[prompt, settings]
             wanted.append(Request(prompt, settings, number, place_of(request)))
             seen[prompt, settings] += 1
-        return self._serve(requests, wanted, Completion("", 0, False))
+        found = self._serve(requests, wanted, Completion("", 0, False))
+        return [*map(without_thought, found)] if self.cuts_thought else found
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Log-probability in nats of each request's continuation, and whether it is greedy."""

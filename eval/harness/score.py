@@ -22,7 +22,7 @@ from grading.lenient import grade_leniently
 from grading.own_grader import COLUMN
 from pipeline.errors import UserError
 from pipeline.manifest import encodable, open_whole
-from pipeline.prompts import THINK_OPEN, prefills_think
+from pipeline.prompts import THINK_CLOSE, THINK_OPEN, prefills_think
 
 # Of completions.parquet, with their types in Arrow; besides them `gold`, a list of strings.
 COLUMNS = {
@@ -169,8 +169,23 @@ def official_problem(doc: dict, benchmark: str, doc_id: int) -> Problem:
         raise UserError(fault) from drop
 
 
+def with_thoughts(samples: dict[str, list[dict]]) -> list[str]:
+    """The official tasks of which a completion has closed a thought."""
+    found = []
+    for task, each in samples.items():
+        written = (one["resps"][0][0] for one in each)
+        if any(isinstance(text, str) and THINK_CLOSE in text for text in written):
+            found.append(task)
+    return found
+
+
 def official_rows(
-    task: str, benchmark: str, main: str, samples: list[dict], final_number: bool
+    mode: str,
+    benchmark: str,
+    main: str,
+    samples: list[dict],
+    final_number: bool,
+    whole: list[dict] | None = None,
 ) -> list[dict]:
     """One row per problem of an official task.
 
@@ -178,18 +193,19 @@ def official_rows(
         benchmark: the think-aware task on the same problems.
         main: the metric that counts, as `metric,filter`.
         samples: the harness's: one for each problem and filter.
+        whole: the same with whole completions, where `samples` lack their thoughts.
     """
     metric, _, wanted = main.partition(",")
     rows = []
-    for sample in samples:
+    for sample, one in zip(samples, whole or samples, strict=True):
         if sample["filter"] != wanted:
             continue
         problem = official_problem(sample["doc"], benchmark, sample["doc_id"])
         row = {key: getattr(problem, key) for key in ("id", "source", "level", "question")}
-        row |= {"task": benchmark, "mode": f"official:{task}", "sample": 0}
+        row |= {"task": benchmark, "mode": mode, "sample": 0}
         row |= {"gold": list(problem.answers), "prompt": sample["arguments"][0][0]}
         row["score"] = float(sample[metric])
-        rows.append(row | _diagnose(row, sample["resps"][0][0], final_number))
+        rows.append(row | _diagnose(row, one["resps"][0][0], final_number))
     return rows
 
 

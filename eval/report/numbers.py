@@ -268,7 +268,8 @@ def find_unread(rows: pd.DataFrame) -> pd.DataFrame:
     """Up to `MAX_UNREAD` completions that only our grader counts as correct, no official parser."""
     official = rows["mode"].map(is_official)
     found = rows[official & (rows["outcome"] == "unread") & (rows["verdict"] == "right")]
-    return found.assign(draw=draw(found)).sort_values("draw").head(MAX_UNREAD)[["place"]]
+    found = found.assign(draw=draw(found)).sort_values("draw")
+    return found.drop_duplicates(["task", *PROBLEM]).head(MAX_UNREAD)[["place"]]
 
 
 def draw(rows: pd.DataFrame) -> list[str]:

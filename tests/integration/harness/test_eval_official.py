@@ -165,6 +165,32 @@ def test_the_options_of_gpqa_are_those_that_were_shown(ours):
     assert len(golds) == 3, "both tasks show the options in one order"
 
 
+def test_completions_with_a_thought_are_read_without_it_too(tmp_path, data_root, tiny_model_dir):
+    """The harness's strict parser takes the first `####`, which here stands in the thought."""
+    golds = {f"buys {i + 1}. How many?\nAnswer:": 2 * i + 1 for i in (1, 2, 3)}
+
+    def write(request):
+        gold = next((g for end, g in golds.items() if request.prompt.endswith(end)), 0)
+        thought = f"<think>\nIs it #### {gold + 1}? No, #### {gold}.\n</think>\n\n"
+        return thought + (f"#### {gold}" if gold < 7 else f"It is **{gold}**."), False
+
+    settings = {"tasks": ["gsm8k"], "official": ["gsm8k", "arc_challenge"], "limit": 3}
+    scripted = Scripted(tiny_model_dir, write, lambda _: False)
+    with recite(**{tiny_model_dir.name: scripted}):
+        done = evaluate(tmp_path, f"base={tiny_model_dir}", data_root=data_root, **settings)
+    tasks = read_scores(done)["tasks"]
+    assert [*tasks["arc_challenge"]] == ["official:arc_challenge"], "nothing is written"
+    found = {
+        mode: tasks["gsm8k"][mode]["metrics"]["exact_match,strict-match"]["value"]
+        for mode in ("official:gsm8k", "official:gsm8k, thought cut off")
+    }
+    # The thought was in the way of two; the form of the third is not read.
+    assert found == {"official:gsm8k": 0, "official:gsm8k, thought cut off": pytest.approx(2 / 3)}
+    assert len(scripted.asked) == len(set(scripted.asked)), "nothing is generated twice"
+    rows = [row for row in read_rows(done) if row["mode"].endswith(", thought cut off")]
+    assert len(rows) == 3 and all("<think>" in row["completion"] for row in rows)
+
+
 def test_cut_prompts_are_counted_and_told(tmp_path, data_root, tiny_model_dir, capsys):
     """Also where all completions are stored: the count is of the prompts."""
     settings = {"tasks": ["gsm8k"], "official": ["gsm8k", "arc_challenge"], "limit": 3}

@@ -88,8 +88,8 @@ def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
     text, score, cut_off, verdict, lenient, outcome
 ):
     (found,) = official_rows(
-        "gsm8k", "gsm8k", "exact_match,flexible-extract", official(text, score, cut_off=cut_off),
-        final_number=False,
+        "official:gsm8k", "gsm8k", "exact_match,flexible-extract",
+        official(text, score, cut_off=cut_off), final_number=False,
     )  # fmt: skip
     assert (found["task"], found["mode"], found["sample"]) == ("gsm8k", "official:gsm8k", 0)
     assert (found["score"], found["verdict"], found["lenient"]) == (score, verdict, lenient)
@@ -122,6 +122,8 @@ def test_the_gold_of_minerva_is_the_solution_s_and_not_its_shorthand():
     sample = {"doc": doc, "doc_id": 3, "filter": "none", "arguments": [("Problem:", {})]}
     text = r"<think>a</think>\boxed{5x - 7y + 11z + 4 = 0}"
     sample |= {"resps": [[Completion(text, 3, False)]], "exact_match": 0.0, "math_verify": 1.0}
-    (found,) = official_rows("minerva_math500", "math500", "exact_match,none", [sample], False)
+    (found,) = official_rows(
+        "official:minerva_math500", "math500", "exact_match,none", [sample], False
+    )
     assert found["gold"] == ["5x - 7y + 11z + 4 = 0"]
     assert (found["verdict"], found["outcome"]) == ("right", "unread")
