@@ -204,19 +204,20 @@ def run_official_tasks(
 ) -> list[TaskResult]:
     """Run the harness's own tasks; tell what keeps a score low that is not the model's fault.
 
-    Completions with a thought are read twice: as the harness does, and with the thought cut off.
+    Completions are read twice: as the harness does, and with the thought cut off.
     """
     loaded, stopped = suite.load_official_tasks(args.official, metadata)
     ran = run_harness(loaded, lm, args.limit)
-    num_stopped = len(stopped)
-    again = processes.ask_main(lambda: score.with_thoughts(ran["samples"]))
+    again = processes.ask_main(lambda: score.written_tasks(ran["samples"]))
+    # Loaded again, as a task draws its examples in turn.
+    tasks, _ = suite.load_official_tasks(args.official, metadata)
     lm.cuts_thought = True
-    short = run_harness({task: loaded[task] for task in again}, lm, args.limit) if again else {}
+    short = run_harness({task: tasks[task] for task in again}, lm, args.limit) if again else {}
     if not processes.is_main:
         return []
-    if num_stopped:
+    if stopped:
         notice(
-            f"{name}: the harness's parsers were stopped on {num_stopped} completions of "
+            f"{name}: the harness's parsers were stopped on {len(stopped)} completions of "
             "official tasks; they score 0"
         )
     if any(lm.cut.values()):

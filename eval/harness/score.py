@@ -22,7 +22,7 @@ from grading.lenient import grade_leniently
 from grading.own_grader import COLUMN
 from pipeline.errors import UserError
 from pipeline.manifest import encodable, open_whole
-from pipeline.prompts import THINK_CLOSE, THINK_OPEN, prefills_think
+from pipeline.prompts import THINK_OPEN, prefills_think
 
 # Of completions.parquet, with their types in Arrow; besides them `gold`, a list of strings.
 COLUMNS = {
@@ -169,14 +169,9 @@ def official_problem(doc: dict, benchmark: str, doc_id: int) -> Problem:
         raise UserError(fault) from drop
 
 
-def with_thoughts(samples: dict[str, list[dict]]) -> list[str]:
-    """The official tasks of which a completion has closed a thought."""
-    found = []
-    for task, each in samples.items():
-        written = (one["resps"][0][0] for one in each)
-        if any(isinstance(text, str) and THINK_CLOSE in text for text in written):
-            found.append(task)
-    return found
+def written_tasks(samples: dict[str, list[dict]]) -> list[str]:
+    """The official tasks whose answers are written, not options chosen by log-likelihood."""
+    return [task for task, each in samples.items() if isinstance(each[0]["resps"][0][0], str)]
 
 
 def official_rows(

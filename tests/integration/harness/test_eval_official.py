@@ -49,7 +49,8 @@ def ours(tmp_path_factory, checkpoint, data_root):
 
     def record(*args, **kwargs):
         results = evaluate_tasks(*args, **kwargs)
-        samples.update(results["samples"])
+        if not args[0].cuts_thought:
+            samples.update(results["samples"])
         return results
 
     folder = tmp_path_factory.mktemp("ours")
@@ -132,7 +133,8 @@ def test_every_process_draws_the_same_examples(data_root):
 
 def test_every_row_has_its_problem_and_outcome(ours, theirs):
     rows = [row for row in read_rows(ours[0]) if row["mode"].startswith("official:")]
-    assert len(rows) == 3 * len(TASKS)
+    written = sum(row["completion"] is not None for row in rows)
+    assert len(rows) == 3 * len(TASKS) + written // 2, "what is written is read twice"
     for row in rows:
         is_option = row["completion"] is None  # chosen by log-likelihood: nothing was written
         expected = {"right", "wrong"} if is_option else {"wrong", "no answer", "cut off"}
@@ -151,6 +153,7 @@ def test_every_row_has_its_problem_and_outcome(ours, theirs):
 
 def test_the_options_of_gpqa_are_those_that_were_shown(ours):
     official = [row for row in read_rows(ours[0]) if row["mode"].startswith("official:gpqa")]
+    official = [row for row in official if "cut off" not in row["mode"]]
     assert len(official) == 6
     for row in official:
         shown = dict(re.findall(r"\(([A-D])\) (.*)", row["prompt"]))
@@ -165,7 +168,7 @@ def test_the_options_of_gpqa_are_those_that_were_shown(ours):
     assert len(golds) == 3, "both tasks show the options in one order"
 
 
-def test_completions_with_a_thought_are_read_without_it_too(tmp_path, data_root, tiny_model_dir):
+def test_completions_are_read_without_their_thought_too(tmp_path, data_root, tiny_model_dir):
     """The harness's strict parser takes the first `####`, which here stands in the thought."""
     golds = {f"buys {i + 1}. How many?\nAnswer:": 2 * i + 1 for i in (1, 2, 3)}
 

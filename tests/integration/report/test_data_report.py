@@ -18,15 +18,16 @@ def test_what_the_builder_leaves_is_printed(tmp_path, monkeypatch, capsys):
     rows = [{"q": q, "a": str(n), "d": n % 5} for n, q in enumerate(questions)]
     rows += [rows[3], {"q": "x"}]
     files = {"train": rows, "test": [{"question": questions[7], "answer": "#### 7"}]}
+    monkeypatch.chdir(tmp_path)  # the lines name the files
     for name, found in files.items():
         write_rows(tmp_path / f"{name}.jsonl", found)
-    source = {"name": "generic", "file": str(tmp_path / "train.jsonl"), "prompt_key": "q",
+    source = {"name": "generic", "file": "train.jsonl", "prompt_key": "q",
               "answer_key": "a", "level_key": "d",
               "difficulty": {"by": "level", "medium": 2, "hard": 4}}  # fmt: skip
     recipe = {
         "output_dir": "{run}/data",
         "grpo": [source],
-        "test": [{"name": "gsm8k", "file": str(tmp_path / "test.jsonl"), "split": "test"}],
+        "test": [{"name": "gsm8k", "file": "test.jsonl", "split": "test"}],
         "mix": {"grpo": {"easy": 0.5, "hard": 0.5, "size": 100}},
         "on_bad_row": "skip",
     }
