@@ -44,7 +44,7 @@ def test_what_the_builder_leaves_is_printed(tmp_path, monkeypatch, capsys):
         lines = text.splitlines()
         shown = [line for line in lines if line.startswith("    ")]
         assert len(lines) <= room and len(shown) == num_shown
-        assert max(map(len, lines)) <= 120 and "\x1b" not in text
+        assert all(len(line) <= 120 for line in shown) and "\x1b" not in text
         assert "grpo_train.jsonl: 16 of 42 rows (16 of generic)" in lines
         assert "grpo_train.jsonl: not_in_mix 23" in lines and lines[3].startswith("not compared")
     assert lines[-1] == "3 more reasons"
