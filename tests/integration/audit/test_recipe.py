@@ -140,6 +140,14 @@ def unlink_training_data(recipe, _):
     (recipe.data / "grpo_train.jsonl").unlink()
 
 
+def publish_an_answer(recipe, _):
+    """In a benchmark, whose rows nobody changes."""
+    row = {"problem": "What is part (b)? The answer is 7.", "answer": "7", "idx": 4}
+    (recipe.run / "minerva").mkdir()
+    write_rows(recipe.run / "minerva/minerva.jsonl", [row])
+    recipe.write("eval", tasks=["held_out", "minerva"], data_root=str(recipe.run))
+
+
 def leave_benchmarks_only(recipe, _):
     unlink_training_data(recipe, _)
     recipe.write("eval", tasks=["aime24"], data_root=str(recipe.run))
@@ -288,6 +296,9 @@ def ask_by(style):
 
 # What changes, and patterns of the notes.
 PASSES = {
+    "a benchmark that states an answer": (
+        publish_an_answer, ["minerva: row minerva-test-4: the question states its answer: '7'"],
+    ),
     "no training files": (
         unlink_training_data,
         ["not audited: sft_train: /.*`make distill`", "not audited: grpo_train: /.*`make data`"],
