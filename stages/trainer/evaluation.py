@@ -48,12 +48,12 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
 def sampling_with(trainer: Any, values: dict[str, float]) -> Iterator[None]:
     """Let a trainer's engine draw with other values of temperature, top_p or top_k; then as before.
 
-    Log-probs are of the same temperature, or vLLM's would be compared with others.
+    Log-probs stay those of training's temperature.
     """
     if trainer.use_vllm:
-        holders = [vars(trainer), vars(trainer.vllm_generation)]
+        holders = [vars(trainer.vllm_generation)]
     else:  # continuous batching reads the keywords
-        holders = [vars(trainer), vars(trainer.generation_config), trainer.generation_kwargs]
+        holders = [vars(trainer.generation_config), trainer.generation_kwargs]
     before = [{name: holder[name] for name in values} for holder in holders]
     for holder in holders:
         holder.update(values)

@@ -475,6 +475,10 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         for ours, theirs in METRIC_NAMES.items():
             if self.model.training and theirs in metrics:
                 metrics[ours] = list(metrics[theirs])
+        if self._eval_sampling and not self.model.training:
+            held_out = self._metrics["eval"]  # the engine's log-probs are of another temperature
+            for name in [name for name in held_out if name.startswith("sampling/")]:
+                del held_out[name]
         super().log(logs, start_time)
 
     # Checkpoints

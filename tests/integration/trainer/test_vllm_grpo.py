@@ -269,18 +269,33 @@ def test_killed_it_goes_on_as_if_it_had_not_been(train, write_recipe, models, tm
     assert read_weights(folder) == read_weights(straight)
 
 
-def test_evaluation_on_the_way_leaves_no_trace(train, tmp_path):
+@pytest.mark.parametrize("keys", [{}, {"eval_temperature": 0.5}], ids=str)
+def test_evaluation_on_the_way_leaves_no_trace(train, tmp_path, monkeypatch, keys):
+    from trl.generation import vllm_generation
+
+    asked, make = [], vllm_generation.SamplingParams
+
+    def record(**given):
+        asked.append(given["temperature"])
+        return make(**given)
+
+    monkeypatch.setattr(vllm_generation, "SamplingParams", record)
     straight, _ = train(output_dir=str(tmp_path / "straight"))
     rows = [grpo_row(problem, "none") for problem in synthetic.load("test", 6, 0, max_level=4)]
     file = tmp_path / "held_out.jsonl"
     write_rows(file, rows)
-    folder, batches = train(**EVAL, eval_file=str(file))
+    assert {*asked} == {1.0}
+    folder, batches = train(**EVAL, eval_file=str(file), **keys)
+    assert {*asked} == {1.0, *keys.values()}
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     evaluated = {log["step"]: log for log in history if "eval_avg@2" in log}
     assert list(evaluated) == [2, 4] and len(batches) == 4
     for log in evaluated.values():
         assert 0 < log["eval_avg@2"] < 1  # the engine writes noise, and half of it is right
-        assert log["eval_sampling/sampling_logp_difference/max"] < 1e-3  # with the step's weights
+        if keys:  # the log-probs are of another temperature than the samples
+            assert not [name for name in log if "sampling" in name]
+        else:
+            assert log["eval_sampling/sampling_logp_difference/max"] < 1e-3  # the step's weights
     assert read_weights(folder) == read_weights(straight)
 
 

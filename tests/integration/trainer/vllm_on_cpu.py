@@ -11,7 +11,6 @@ from functools import partial
 import torch
 from trl.generation import vllm_generation
 
-from data_prep.sampling.vllm import held_stderr
 from pipeline.console import VLLM_ENVIRONMENT, quiet_loggers
 from stages.trainer import vllm
 from stages.trainer.evaluation import random_state_kept
@@ -33,7 +32,7 @@ class CpuGeneration(vllm_generation.VLLMGeneration):
         vllm_generation.LLM = partial(start, **SETTINGS)
         try:
             # vLLM seeds all random numbers with the number of the process, whatever the seed is.
-            with held_stderr(), random_state_kept(self.accelerator.device):
+            with random_state_kept(self.accelerator.device):
                 super()._init_vllm()
         finally:
             vllm_generation.LLM = start
