@@ -135,7 +135,8 @@ def trainer_rows(rows: Sequence[dict], tokenizer: Any) -> Rows:
     """The rows with the columns that all have; Arrow cannot hold every value of the others.
 
     Raises:
-        UserError: raw prompts and messages stand side by side, which TRL would take for one kind.
+        UserError: raw prompts and messages stand side by side, which TRL would take for one kind;
+            or raw prompts that begin the thought and others, which the rewards would.
     """
     keys = (*COLUMNS, COLUMN) if any(row.get(COLUMN) for row in rows) else COLUMNS
     found = [{key: row.get(key) for key in keys} | {"question": question_of(row)} for row in rows]
@@ -144,6 +145,12 @@ def trainer_rows(rows: Sequence[dict], tokenizer: Any) -> Rows:
         raise UserError(
             f"train_file: {len(raw)} prompts are raw text, such as that of {raw[0]['id']}, and "
             f"{len(found) - len(raw)} are messages; set apply_chat_template alike for all sets"
+        )
+    begun = [row["id"] for row in raw if prefills_think(str(row["prompt"]))]
+    if begun and len(begun) < len(raw):
+        raise UserError(
+            f"train_file: {len(begun)} raw prompts end with <think>, such as that of {begun[0]}, "
+            f"and {len(raw) - len(begun)} do not; the rewards read all alike: keep one kind"
         )
     for row in raw:
         row["prompt"] = raw_text(str(row["prompt"]), tokenizer)

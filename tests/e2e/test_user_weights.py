@@ -60,14 +60,14 @@ ALWAYS = {
 }
 SMALL = {
     "sft": CPU | {"max_length": 512},
-    "difficulty": {"backend": "hf", "num_samples": 2, "max_new_tokens": 8, "dtype": "float32"},
+    "difficulty": {"backend": "hf", "num_samples": 2, "max_new_tokens": 128, "dtype": "float32"},
     "grpo": CPU
     | {"use_vllm": "false", "num_generations": 2, "per_device_train_batch_size": 4,
-       "steps_per_generation": 1, "max_completion_length": 16, "eval_problems": 2,
+       "steps_per_generation": 1, "max_completion_length": 128, "eval_problems": 2,
        "num_generations_eval": 2, "per_device_eval_batch_size": 4, "min_pass_rate": 0,
        "max_pass_rate": 1},
     "distill": {"num_samples": 1, "limit": 8},
-    "eval": {"backend": "hf", "num_samples": 2, "max_new_tokens": 8, "dtype": "float32"},
+    "eval": {"backend": "hf", "num_samples": 2, "max_new_tokens": 128, "dtype": "float32"},
 }  # fmt: skip
 
 
@@ -183,14 +183,14 @@ class Project:
         with OPEN[name[-3:]](path, "wt", encoding="utf-8") as file:
             file.writelines(lines)
 
-    def make(self, goal, **variables):
-        """Run a goal; returns what it printed."""
+    def make(self, goal, *keys, **variables):
+        """Run a goal with some keys; returns what it printed. An empty variable is left out."""
         env = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
         env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(demo.ROOT)}
         env["NO_PROXY"] = "127.0.0.1"
         values = {"VENV": "venv", "PY": sys.executable, "MODEL": str(self.weights)} | variables
         done = subprocess.run(
-            ["make", goal, *(f"{key}={value}" for key, value in values.items())],
+            ["make", goal, *keys, *(f"{key}={value}" for key, value in values.items() if value)],
             cwd=self.folder, env=env, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"make {goal}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
@@ -247,7 +247,7 @@ def test_what_was_trained_is_scored_alone(tmp_path, shared_data):
     (run,) = (tmp_path / "runs").iterdir()
     assert {path.name for path in run.iterdir()} == {"data", "audit", "grpo"}
     given = {"MODEL": f"runs/{run.name}/grpo", "DATA_ROOT": str(project.data)}
-    goal = ["eval", "limit=2", "max_new_tokens=8", "dtype=float32"]
+    goal = ["eval", "limit=2", "max_new_tokens=128", "dtype=float32"]
     said = project.make(*goal, TASKS="math500 aime24", SAMPLES="3", **given)
     (page,) = (tmp_path / "runs").glob("evaluate-grpo-*/math500-aime24/report/report.html")
     assert str(page.relative_to(tmp_path)) in said

@@ -101,6 +101,13 @@ def test_text_and_messages_in_one_file_are_refused(base, tmp_path, run_stage):
         run_stage("grpo", model_name_or_path=str(base), train_file=str(tmp_path / "rows.jsonl"))
 
 
+def test_prompts_that_begin_the_thought_and_others_are_refused(base, tmp_path, run_stage):
+    other = row(99) | {"prompt": "<|User|>What is 99 plus 2?<|Assistant|>"}
+    write_rows(tmp_path / "rows.jsonl", [*map(row, range(16)), other])
+    with pytest.raises(UserError, match=r"16 raw prompts end with <think>, .* p0, and 1 do not"):
+        run_stage("grpo", model_name_or_path=str(base), train_file=str(tmp_path / "rows.jsonl"))
+
+
 CHANGES = {
     "data": dict.fromkeys(("sft", "grpo", "validation", "test", "transfer")),
     "sft": {"max_steps": 20, "save_steps": 10, "num_train_epochs": None},
