@@ -216,15 +216,18 @@ def test_from_data_to_report(tmp_path, shared_data, recipe, family, lora):
     project = Project(tmp_path, shared_data, family)
     variables = {"RECIPE": recipe, "LORA": lora}
     stages = {path.stem for path in (demo.ROOT / f"configs/{recipe}").glob("*.yaml")}
-    project.make("data", DATA_ROOT=str(project.data), **variables)
+    variables["DATA_ROOT"] = str(project.data)
+    project.make("data", **variables)
     (run,) = (tmp_path / "runs").iterdir()
+    keys = []  # of the stages before: without them these would train again
     with teacher(run) as url:
         for stage in ("distill", "sft", "difficulty", "grpo", "eval"):
             if stage in stages:
                 more = {"base_url": url} if stage == "distill" else {}
                 short = shorten(recipe, stage, **more)
-                project.make(stage, *short, DATA_ROOT=str(project.data), **variables)
-    said = project.make("report", **variables)
+                project.make(stage, *short, *keys, **variables)
+                keys += [f"{stage}.{one}" for one in short]
+        said = project.make("report", *keys, **variables)
     assert run.name.startswith(f"{recipe}-my.{family}") and f"runs/{run.name}" in said
     made = {path.parent.name: json.loads(path.read_text()) for path in run.glob("*/manifest.json")}
     own = (demo.ROOT / f"configs/{recipe}/eval.yaml").read_text().partition("base=")[2]
