@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline import strict_yaml
 from pipeline.errors import UserError
+from pipeline.folders import place_named
 from pipeline.names import unknown
 from pipeline.request import Request, name_model
 from pipeline.stages import is_for_scoring, known_tasks
@@ -59,7 +60,8 @@ def scoring_flags(request: Request, stage: str) -> list[str]:
     """The words by which one model is scored in place of a recipe's checkpoints."""
     found: list[str] = []
     if model := request["model"]:
-        name = name_model(model).rpartition("-")[0].strip("-") or "model"
+        plain = name_model(model).rpartition("-")[0].strip("-") or "model"
+        name = place_named(Path(plain)).name  # runs/x/grpo is a link to runs/x/grpo-3f9a12
         found += ["--checkpoints", f"{name}={model}"]
         if not is_for_scoring(request.recipe):  # whose title is of its training
             found += ["--title", "Scores of {base}"]
