@@ -233,8 +233,9 @@ def run_official_tasks(
     for task, mode, one in readings:
         of = loaded[task].config.metadata
         whole, samples = ran["samples"][task], one["samples"][task]
-        how = of["benchmark"], of["main"], samples, args.final_number, whole
-        rows = score.official_rows(mode, *how)
+        rows = score.official_rows(
+            mode, of["benchmark"], of["main"], samples, args.final_number, whole
+        )
         metrics = score.official_metrics(one["results"][task], rows, of["main"])
         metrics["num_cut_prompts"] = len(lm.cut[task])
         found.append((of["benchmark"], mode, metrics, rows))

@@ -116,6 +116,17 @@ def render_prompt(prompt: Prompted, tokenizer: Any) -> str:
     return text
 
 
+def apply_template(prompt: Prompted, tokenizer: Any) -> str:
+    """The same, of a template that may leave out a message."""
+    if isinstance(prompt, str):
+        return written_start(tokenizer) + raw_text(prompt, tokenizer)
+    try:
+        return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # jinja's own errors, or any that a template raises
+        reason = " ".join(str(error).split())
+        raise template_error(f"cannot render a prompt ({reason})", tokenizer) from error
+
+
 def raw_text(prompt: str, tokenizer: Any) -> str:
     """A raw prompt as the tokenizer takes it, which writes BOS itself: without one in the text."""
     return prompt.removeprefix(written_start(tokenizer))
@@ -126,17 +137,6 @@ def written_start(tokenizer: Any) -> str:
     ids = tokenizer("a")["input_ids"]
     first, *_ = tokenizer("a", add_special_tokens=False)["input_ids"]
     return "".join(tokenizer.convert_ids_to_tokens(ids[: ids.index(first)]))
-
-
-def apply_template(prompt: Prompted, tokenizer: Any) -> str:
-    """The same, of a template that may leave out a message."""
-    if isinstance(prompt, str):
-        return written_start(tokenizer) + raw_text(prompt, tokenizer)
-    try:
-        return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # jinja's own errors, or any that a template raises
-        reason = " ".join(str(error).split())
-        raise template_error(f"cannot render a prompt ({reason})", tokenizer) from error
 
 
 def check_whole(prompt: Prompted, text: str, tokenizer: Any) -> None:
