@@ -1,4 +1,7 @@
-"""Packed rows of SFT: whether a loaded model keeps them apart, measured before training."""
+"""Packed rows of SFT: whether a loaded model keeps them apart, measured before training.
+
+With torch's SDPA a GPU in 16 bit takes `varlen` of `rows_apart` instead, where a trial allows it.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,8 +10,18 @@ import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from pipeline.errors import UserError
+from stages.trainer import rows_apart
 from stages.trainer.rows_apart import all_agree, keeps_rows_apart
 from stages.trial import own_model
+
+
+def use_varlen(trainer: Any) -> None:
+    """Take one attention call a layer for all packed rows, and no mask of T x T, where it works."""
+    model, args = own_model(trainer), trainer.args
+    dtype = rows_apart.computed_in(args, model)
+    is_changed = args.device.type == "cuda" and rows_apart.use(model, args.device, dtype)
+    if is_changed and model.config._attn_implementation != rows_apart.VARLEN:
+        rows_apart.set_attention(model, "sdpa")
 
 
 def check_rows_apart(trainer: Any) -> None:

@@ -65,9 +65,10 @@ def build_trainer(
     sft.max_length = max_length
     training.check_full_batch(trainer)
     if sft.packing or sft.padding_free:
-        from stages.packed_rows import check_rows_apart
+        from stages.packed_rows import check_rows_apart, use_varlen
 
         check_rows_apart(trainer)
+        use_varlen(trainer)
     if args.stochastic_rounding:
         from stages.trainer.update import use_stochastic_rounding
 

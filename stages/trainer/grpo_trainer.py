@@ -39,7 +39,17 @@ from stages.trainer.guard_actions import GuardActions
 from stages.trainer.guards import GuardSettings
 from stages.trainer.prompt_states import prompt_components
 from stages.trainer.rollouts import Groups
-from stages.trainer.update import PackedForward, ratio_totals, sort_rows, zero_loss
+from stages.trainer.update import (
+    AUTO,
+    PackedForward,
+    Pass,
+    Planner,
+    Row,
+    ratio_totals,
+    rows_on_host,
+    sort_rows,
+    zero_loss,
+)
 from stages.trial import own_model
 
 # Our name -> TRL's. Both are logged; ours are what the report and the dashboards read.
@@ -85,7 +95,7 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         curriculum: Curriculum | None = None,
         guards: GuardSettings | None = None,
         max_mean_ratio: float | None = None,
-        update_tokens: int | None = None,
+        update_tokens: int | str | None = None,
         columns: Sequence[Sequence[dict[str, Any]]] | None = None,
         grader: BatchGrader | None = None,
         keeps_best: bool = True,
@@ -102,6 +112,8 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         self.start_checkpoint: str | None = None  # of this call of `train`
         self._groups: Groups | None = None  # of the last call of `_calculate_rewards`
         self._microbatch: dict[str, Any] | None = None  # whose loss is computed right now
+        self._planned: list[tuple[list[Row], list[Pass]]] = []  # of each buffered micro-batch
+        self._planned_for: Any = None  # the buffer
         self._logps: torch.Tensor | None = None  # of that micro-batch, with their graph, (B, C)
         self._is_kept: list[bool] = []  # each micro-batch of this optimizer step
         self._columns, self._grader, self._keeps_best = columns, grader, keeps_best
@@ -146,14 +158,20 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         """Change the models' attention for `update_tokens`, where it would need padding."""
         # Continuous batching knows transformers' own attention alone.
         is_paged = getattr(self.args, "use_transformers_continuous_batching", False)
-        is_changed = not is_paged and rows_apart.use(_below_adapters(self.model))
+        model, device = _below_adapters(self.model), self.accelerator.device
+        on = device, rows_apart.computed_in(self.args, model)
+        is_changed = not is_paged and rows_apart.use(model, *on)
+        attention = str(model.config._attn_implementation)
         if is_changed and self.ref_model is not None:  # perhaps an engine's, or sharded already
-            reference = self.accelerator.unwrap_model(self.ref_model)
-            reference.set_attn_implementation(rows_apart.NAME)
-        self._shares_prompts = is_changed and rows_apart.shares_prompts(_below_adapters(self.model))
+            rows_apart.set_attention(self.accelerator.unwrap_model(self.ref_model), attention)
+        self._shares_prompts = is_changed and rows_apart.shares_prompts(model, *on)
         if not _is_packed(self.model):
-            attention = _below_adapters(self.model).config._attn_implementation
             say(f"grpo: update_tokens: with {attention} the rows of a pass are padded")
+        elif device.type == "cuda" and attention == rows_apart.BY_ROW:
+            say(
+                "grpo: update_tokens: each row is an attention call of its own, as torch's "
+                "varlen_attn (torch 2.13, 16 bit) does not give the same here"
+            )
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         self._check()
@@ -227,14 +245,45 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         batches = self._buffered_inputs
-        if self.update_tokens is None or batches is before or batches is None:
+        if self.update_tokens is None or not self.model.training:
             return inputs
+        if batches is not self._planned_for:  # a new one, or a resumed run's
+            self._buffered_inputs = self._plan_update(batches, is_new=batches is not before)
+            self._planned_for = self._buffered_inputs
+        return self._buffered_inputs[self._step % len(batches)]
+
+    def _plan_update(self, batches: list[dict[str, Any]], is_new: bool) -> list[dict[str, Any]]:
+        """The micro-batches, sorted if they are new; keeps which passes each will take."""
+        names = "prompt_ids", "prompt_mask", "completion_mask"
+        whole = [torch.cat([batch[name] for batch in batches]) for name in names]
+        found = rows_on_host(*whole, torch.cat([self._has_gradient(batch) for batch in batches]))
+        size = len(found) // len(batches)
+        rows = [found[first : first + size] for first in range(0, len(found), size)]
+        window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
+        # Sharded models and engines go backward in every micro-batch.
+        needs_all = self.is_deepspeed_enabled or self.is_fsdp_enabled
+        by_gradient = self.update_tokens == AUTO and not needs_all
         # Where a row's weight depends on the others of its micro-batch, sorting would change it.
         is_by_entropy = self._has_entropy_bonus() or self.top_entropy_quantile < 1.0
-        if self.loss_type != "bnpo" and not is_by_entropy:
-            window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
-            self._buffered_inputs = sort_rows(batches, window, by_prompt=self._shares_prompts)
-        return self._buffered_inputs[self._step % len(batches)]
+        if is_new and self.loss_type != "bnpo" and not is_by_entropy:
+            batches, rows = sort_rows(batches, rows, window, self._shares_prompts, by_gradient)
+        # The last one of an optimizer step has every weight's gradient, so that none is missing.
+        must = [not by_gradient or i % window == window - 1 for i in range(len(rows))]
+        limit = None if self.update_tokens == AUTO else self.update_tokens
+        self._planned = list(zip(rows, self._planner(limit).passes(rows, must), strict=True))
+        return batches
+
+    def _planner(self, max_tokens: int | None) -> Planner:
+        return Planner(
+            max_tokens, not _is_packed(self.model), self._shares_prompts, self._most_of_all
+        )
+
+    def _most_of_all(self, numbers: list[list[int]]) -> list[list[int]]:
+        """The highest of all processes' numbers, each (N, 2)."""
+        if self.accelerator.num_processes == 1:
+            return numbers
+        mine = rows_apart.on_device([numbers], self.accelerator.device)
+        return self.accelerator.gather(mine).amax(dim=0).tolist()
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         if not self.model.training:
@@ -406,31 +455,51 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
             self.guard_actions.note_entropy(inputs)
         return loss
 
-    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple:
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> tuple:
         if self.update_tokens is not None:
+            width = input_ids.size(1)
+            num_prompt = width - logits_to_keep
+            if self._microbatch is not None and torch.is_grad_enabled():
+                rows, passes = self._planned[self._step % len(self._planned)]
+            else:
+                masks = attention_mask[:, :num_prompt], attention_mask[:, num_prompt:]
+                rows = rows_on_host(input_ids[:, :num_prompt], *masks)
+                limit = self.update_tokens
+                if limit == AUTO:
+                    limit = (batch_size or len(rows)) * width
+                (passes,) = self._planner(limit).passes([rows], [False])
+            batch_size = None  # `update_tokens` bounds the passes
             whole = _below_adapters(self.model)
             model = PackedForward(
                 model,
-                self.update_tokens,
+                rows,
+                passes,
+                num_prompt,
                 is_packed=_is_packed(self.model),
-                agree=lambda counts: self.accelerator.gather(counts.unsqueeze(0)).amax(dim=0),
-                has_gradient=self._has_gradient(),
                 backbone=whole.base_model if kwargs.get("compute_aux_loss") else None,
                 shares_prompts=self._shares_prompts,
             )
-            kwargs["batch_size"] = None  # `update_tokens` bounds the passes
-        outputs = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
+        outputs = super()._get_per_token_logps_and_entropies(
+            model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs
+        )
         if self._microbatch is not None:
             self._logps = outputs[0]
         return outputs
 
-    def _has_gradient(self) -> torch.Tensor | None:
-        """Rows of the micro-batch whose gradient can differ from 0, shape (B,); None: all."""
-        is_update = self._microbatch is not None and torch.is_grad_enabled()
-        if not is_update or self._has_other_loss():
-            return None
-        is_in = self._microbatch["completion_mask"].any(dim=1)  # (B,)
-        values = self._microbatch["advantages"]  # (B,) or (B, C)
+    def _has_gradient(self, batch: dict[str, Any]) -> torch.Tensor:
+        """Rows of a micro-batch whose gradient can differ from 0, bool, shape (B,)."""
+        is_in = batch["completion_mask"].any(dim=1)  # (B,)
+        if self._has_other_loss():
+            return torch.ones_like(is_in)
+        values = batch["advantages"]  # (B,) or (B, C)
         return is_in if self.beta else is_in & values.reshape(len(values), -1).ne(0).any(dim=1)
 
     def _has_entropy_bonus(self) -> bool:
@@ -542,7 +611,7 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
 def _is_packed(model: Any) -> bool:
     """Whether a model's attention keeps rows apart that lie end to end."""
     attention = str(_below_adapters(model).config._attn_implementation)
-    return "flash" in attention or attention == rows_apart.NAME
+    return "flash" in attention or attention in rows_apart.NAMES
 
 
 def _below_adapters(model: Any) -> Any:

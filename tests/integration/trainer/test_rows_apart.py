@@ -1,10 +1,11 @@
-"""Rows that lie end to end get what each gets alone, with torch's SDPA and without a mask."""
+"""Rows that lie end to end get what each gets alone, by row or in one call, and without a mask."""
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from stages.trainer import rows_apart
+from tests.integration import varlen_on_cpu
 
 pytestmark = pytest.mark.integration
 
@@ -46,13 +47,25 @@ def build(kind, **changes):
     return AutoModelForCausalLM.from_config(config_of(kind, changes), dtype=torch.float32)
 
 
+ON_CPU = torch.device("cpu"), torch.float32
+
+
 def rows():
     return [torch.arange(3, 3 + n).unsqueeze(0) for n in LENGTHS]
 
 
 def packed():
     positions = [torch.arange(n).unsqueeze(0) for n in LENGTHS]
-    return {"input_ids": torch.cat(rows(), 1), "position_ids": torch.cat(positions, 1)}
+    where = rows_apart.model_inputs(list(LENGTHS), [-1] * len(LENGTHS), ON_CPU[0])
+    return {"input_ids": torch.cat(rows(), 1), "position_ids": torch.cat(positions, 1), **where}
+
+
+@pytest.fixture(params=rows_apart.NAMES)
+def attention(request, monkeypatch):
+    """The attention that models get: `varlen_on_cpu` stands for torch's kernel."""
+    if request.param == rows_apart.VARLEN:
+        varlen_on_cpu.install(monkeypatch)
+    return request.param
 
 
 @pytest.mark.parametrize(
@@ -62,22 +75,22 @@ def packed():
         *("smollm3", "gpt2", "gpt_neox", "mixtral", "qwen3_moe", "granite"),
     ],
 )
-def test_packed_rows_get_the_logits_of_rows_alone(kind):
+def test_packed_rows_get_the_logits_of_rows_alone(kind, attention):
     model = build(kind).eval()
-    assert rows_apart.use(model)
+    assert rows_apart.use(model, *ON_CPU) and model.config._attn_implementation == attention
     with torch.no_grad():
         alone = torch.cat([model(input_ids=row, use_cache=False).logits for row in rows()], 1)
         together = model(**packed(), use_cache=False).logits
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
-def test_a_window_is_that_of_the_mask():
+def test_a_window_is_that_of_the_mask(attention):
     """Some models do not pass their window to the attention, or another than the mask's."""
     window = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 0}
     model = build("qwen2_moe", **window).eval()
     with torch.no_grad():
         expected = model(**packed(), use_cache=False).logits
-        assert rows_apart.use(model)
+        assert rows_apart.use(model, *ON_CPU)
         found = model(**packed(), use_cache=False).logits
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
@@ -91,16 +104,16 @@ def test_a_window_is_that_of_the_mask():
         ("gemma3_text", {}, False),
     ],
 )
-def test_which_models_share_a_start(kind, changes, shares):
+def test_which_models_share_a_start(kind, changes, shares, attention):
     model = build(kind, **changes)
-    assert rows_apart.use(model)
-    assert rows_apart.shares_prompts(model) == shares
+    assert rows_apart.use(model, *ON_CPU)
+    assert rows_apart.shares_prompts(model, *ON_CPU) == shares
 
 
 def test_a_shared_start_needs_no_mask(monkeypatch):
     """One of T x T would cost more than sharing saves where completions are long."""
     model, masks = build("llama"), []
-    assert rows_apart.use(model)
+    assert rows_apart.use(model, *ON_CPU)
     attend = rows_apart.sdpa_attention_forward
 
     def spy(module, query, key, value, mask, **kwargs):
@@ -108,25 +121,25 @@ def test_a_shared_start_needs_no_mask(monkeypatch):
         return attend(module, query, key, value, mask, **kwargs)
 
     monkeypatch.setattr(rows_apart, "sdpa_attention_forward", spy)
-    assert rows_apart.shares_prompts(model)
+    assert rows_apart.shares_prompts(model, *ON_CPU)
     assert masks and not [mask for mask in masks if mask is not None]
 
 
 @pytest.mark.parametrize("has_checkpointing", [False, True])
-def test_gradients_are_those_of_the_mask(has_checkpointing, monkeypatch):
+def test_gradients_are_those_of_the_mask(has_checkpointing, monkeypatch, attention):
     """Checkpointing runs each layer again, when the forward pass is long over."""
     found = {}
-    for name in ("mask", "by row"):
+    for name in ("mask", "ours"):
         model = build("qwen2").train()
-        if name == "by row":
-            assert rows_apart.use(model) and model.training
+        if name == "ours":
+            assert rows_apart.use(model, *ON_CPU) and model.training
             monkeypatch.setattr(rows_apart, "sdpa_mask", None)  # no mask is made
         if has_checkpointing:
             model.gradient_checkpointing_enable()
         logits = model(**packed(), use_cache=False).logits
         logits.log_softmax(-1)[..., 5].sum().backward()
         found[name] = [weight.grad for weight in model.parameters()]
-    for one, other in zip(found["mask"], found["by row"], strict=True):
+    for one, other in zip(found["mask"], found["ours"], strict=True):
         assert (one - other).abs().max() <= 1e-5 * one.abs().max()
 
 
@@ -141,7 +154,7 @@ def test_gradients_are_those_of_the_mask(has_checkpointing, monkeypatch):
 def test_a_model_that_would_mix_rows_is_left_as_it_is(kind, changes):
     model = build(kind, **changes)
     before = model.config._attn_implementation
-    assert not rows_apart.use(model)
+    assert not rows_apart.use(model, *ON_CPU)
     assert model.config._attn_implementation == before
 
 
@@ -152,5 +165,52 @@ def test_padded_rows_are_generated_as_with_sdpa():
     mask[0, :4] = 0
     given = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
     expected = model.generate(ids, **given)
-    assert rows_apart.use(model)
+    assert rows_apart.use(model, *ON_CPU)
     assert torch.equal(model.generate(ids, **given), expected)
+
+
+@pytest.mark.parametrize("change", ["another answer", "a head size it refuses", "wrong gradients"])
+def test_varlen_is_not_taken_where_a_trial_fails(monkeypatch, change):
+    def broken(query, *args, **kwargs):
+        if change == "a head size it refuses":
+            raise RuntimeError("FlashAttention only supports head dimensions up to 256")
+        found = varlen_on_cpu.varlen_attn(query, *args, **kwargs)
+        return found * 1.01 if change == "another answer" else (found + found.detach()) / 2
+
+    varlen_on_cpu.install(monkeypatch)
+    monkeypatch.setattr(rows_apart, "varlen_attn", broken)
+    model = build("qwen2")
+    assert rows_apart.use(model, *ON_CPU)
+    assert model.config._attn_implementation == rows_apart.BY_ROW
+
+
+def test_no_start_is_shared_where_the_first_query_would_see_the_first_key(monkeypatch):
+    varlen_on_cpu.install(monkeypatch, end_aligned=False)
+    model = build("qwen2")
+    assert rows_apart.use(model, *ON_CPU)
+    assert model.config._attn_implementation == rows_apart.VARLEN
+    assert not rows_apart.shares_prompts(model, *ON_CPU)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("window", [0, 5])
+@pytest.mark.parametrize("shares", [False, True])
+def test_one_call_is_that_of_each_row(monkeypatch, heads, window, shares):
+    """Outputs and gradients, with windows, grouped heads and shared prompts."""
+    if window and shares:
+        pytest.skip("a model with a window shares no prompts")
+    varlen_on_cpu.install(monkeypatch)
+    torch.manual_seed(0)
+    after = [-1, 0, 0, -1, 3] if shares else [-1] * 5
+    where = rows_apart.model_inputs([9, 4, 17, 1, 6], after, ON_CPU[0])
+    parts = [torch.randn(1, heads[min(i, 1)], 37, 8) for i in range(3)]
+    weights, module = torch.randn(1, 37, heads[0], 8), torch.nn.Module()
+    module.num_key_value_groups = heads[0] // heads[1]
+    found = []
+    for attend in (rows_apart.by_row, rows_apart.by_varlen):
+        copies = [part.clone().requires_grad_() for part in parts]
+        output = attend(module, *copies, torch.tensor([window]), scaling=0.3, **where)[0]
+        (output * weights).sum().backward()
+        found.append([output, *(copy.grad for copy in copies)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from stages.trainer import rows_apart
-from stages.trainer.update import PackedForward
+from stages.trainer.update import PackedForward, Planner, rows_on_host
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
@@ -68,9 +68,9 @@ def train(run_stage, graded_by_chance, unlike_lengths, tmp_path, monkeypatch):
         passes, forward = [], PackedForward.__call__
 
         def spy(self, *args, **kwargs):
-            outputs = forward(self, *args, **kwargs)
-            passes.append((torch.is_grad_enabled(), *self.num_passes))
-            return outputs
+            graded = [is_graded for _, is_graded in self.passes]
+            passes.append((torch.is_grad_enabled(), graded.count(True), graded.count(False)))
+            return forward(self, *args, **kwargs)
 
         with monkeypatch.context() as patch:
             patch.setattr(PackedForward, "__call__", spy)
@@ -155,23 +155,46 @@ def assert_equal(found, expected):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=5e-5)
 
 
+def packed(model, max_tokens, is_packed, num_prompt, *, agree=None, rows=None, shares=False):
+    """A forward that plans its passes from what it is asked; it keeps them."""
+
+    def forward(input_ids, attention_mask, **kwargs):
+        masks = attention_mask[:, :num_prompt], attention_mask[:, num_prompt:]
+        found = rows_on_host(input_ids[:, :num_prompt], *masks, rows)
+        planner = Planner(max_tokens, not is_packed, shares, agree or (lambda numbers: numbers))
+        (forward.passes,) = planner.passes([found], [True])
+        run = PackedForward(model, found, forward.passes, num_prompt, is_packed)
+        run.shares_prompts = shares
+        return run(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+
+    return forward
+
+
+def num_passes(forward):
+    graded = [is_graded for _, is_graded in forward.passes]
+    return [graded.count(True), graded.count(False)]
+
+
 @pytest.mark.parametrize("is_packed", [False, True])
-@pytest.mark.parametrize(("max_tokens", "num_passes"), [(5, 6), (30, 3), (1000, 1)])
-def test_padded_and_packed_passes_give_the_same(scored, is_packed, max_tokens, num_passes):
+@pytest.mark.parametrize(("max_tokens", "number"), [(5, 6), (30, 3), (1000, 1), (None, 1)])
+def test_padded_and_packed_passes_give_the_same(scored, is_packed, max_tokens, number):
     model, score = scored
-    forward = PackedForward(model, max_tokens, is_packed, lambda counts: counts)
+    forward = packed(model, max_tokens, is_packed, 7)
     assert_equal(score(forward), score(model))
-    assert forward.num_passes == [num_passes, 0]
+    assert num_passes(forward) == [number, 0]
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_rows_without_gradient_and_passes_of_other_processes(scored, is_packed):
     model, score = scored
     rows = torch.tensor([True, False, True, False, False, True])
-    more = torch.tensor([2, 1])
-    forward = PackedForward(model, 30, is_packed, lambda counts: counts + more, rows)
+
+    def agree(numbers):
+        return [[graded + 2, ungraded + 1] for graded, ungraded in numbers]
+
+    forward = packed(model, 30, is_packed, 7, agree=agree, rows=rows)
     assert_equal(score(forward, rows), score(model, rows))
-    assert forward.num_passes == [4, 2 if is_packed else 3]
+    assert num_passes(forward) == [4, 2 if is_packed else 3]
 
 
 @pytest.mark.parametrize("has_lone_row", [False, True])
@@ -180,7 +203,8 @@ def test_rows_of_one_prompt_share_it(tiny_model_dir, max_tokens, has_lone_row):
     """Two problems of 3 and 2 rollouts; one of these has no token, or shares with no other."""
     model = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-    assert rows_apart.use(model) and rows_apart.shares_prompts(model)
+    on_cpu = torch.device("cpu"), torch.float32
+    assert rows_apart.use(model, *on_cpu) and rows_apart.shares_prompts(model, *on_cpu)
     torch.manual_seed(0)
     problems = [0, 1, 0, 0, 2 if has_lone_row else 1]
     prompts, completions = [7, 5, 6], torch.tensor([9, 4, 1, 6, 5 if has_lone_row else 0])
@@ -200,8 +224,7 @@ def test_rows_of_one_prompt_share_it(tiny_model_dir, max_tokens, has_lone_row):
             tokens.append(kwargs["input_ids"].numel())
             return model(*args, **kwargs)
 
-        forward = PackedForward(spy, max_tokens, True, lambda counts: counts)
-        forward.shares_prompts = shares
+        forward = packed(spy, max_tokens, True, 7, shares=shares)
         model.zero_grad()
         outputs = forward(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
         scored = (labels != -100)[:, 1:]
@@ -219,7 +242,7 @@ def test_autocast_keeps_the_gradient(scored):
     """It keeps the weights that it has cast: those of a pass without gradient would have none."""
     model, score = scored
     rows = torch.tensor([True, False, True, False, True, True])
-    forward = PackedForward(model, 30, False, lambda counts: counts, rows)
+    forward = packed(model, 30, False, 7, rows=rows)
     with torch.autocast("cpu", torch.bfloat16):
         found = score(forward, rows)
     assert all(gradient.any() for gradient in found[2:])

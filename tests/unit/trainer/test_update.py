@@ -10,7 +10,17 @@ from trl.trainer.utils import RepeatSampler
 
 from pipeline.errors import UserError
 from stages.trainer.resume import EpochSampler, load_generation_state
-from stages.trainer.update import cut, plan_passes, ratio_totals, sort_rows, zero_loss
+from stages.trainer.update import (
+    Layout,
+    Planner,
+    Row,
+    cut,
+    fill_passes,
+    ratio_totals,
+    rows_on_host,
+    sort_rows,
+    zero_loss,
+)
 
 INF, NAN = math.inf, math.nan
 
@@ -53,52 +63,130 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_passes(case):
     lengths, max_tokens, is_padded, expected = CASES[case]
-    assert plan_passes(lengths, max_tokens, is_padded) == expected
+    assert fill_passes(lengths, max_tokens, is_padded) == expected
 
 
 def test_passes_count_a_shared_start_once():
     a, b = (1, 2, 3, 4), (5, 6, 7)
     lengths, starts = [5, 6, 7, 8, 4], [a, b, a, b, ()]
     # In a pass of 12 tokens: 3 + 5 + 3 of problem b, 4 + 3 + 1 of problem a and 4 of the lone row.
-    assert plan_passes(lengths, 12, False, starts) == [[3, 1], [2, 0, 4]]
-    assert plan_passes(lengths, 12, False) == [[3], [2], [1, 0], [4]]
+    assert fill_passes(lengths, 12, False, starts) == [[3, 1], [2, 0, 4]]
+    assert fill_passes(lengths, 12, False) == [[3], [2], [1, 0], [4]]
 
 
 def test_a_row_that_shares_with_no_other_of_its_pass_stays_whole():
-    columns = [torch.arange(9), torch.arange(8), torch.arange(7)]
-    starts = [(1, 2, 3), (1, 2, 3), (4, 5)]
-    assert [len(piece.columns) for piece in cut([0, 2], columns, starts)] == [9, 7]
-    pieces = cut([0, 1, 2], columns, starts)
-    assert [len(piece.columns) for piece in pieces] == [3, 6, 5, 7]
+    rows = [Row((1, 2, 3, 9), 5), Row((1, 2, 3, 9), 4), Row((4, 5, 9), 4)]
+    assert [piece.length for piece in cut(rows, [0, 2], shares=True)] == [9, 7]
+    assert [piece.length for piece in cut(rows, [0, 1, 2], shares=False)] == [9, 8, 7]
+    pieces = cut(rows, [0, 1, 2], shares=True)
+    assert [piece.length for piece in pieces] == [3, 6, 5, 7]
     assert [piece.after for piece in pieces] == [-1, 0, 0, -1]
 
 
-def batches(lengths, num_rows):
-    """Micro-batches of TRL's form: 2 prompt tokens, `lengths` of the completions."""
-    rows = []
+def planner(max_tokens, agree=lambda numbers: numbers):
+    return Planner(max_tokens, is_padded=False, shares_prompts=False, agree=agree)
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "others", "must", "passes"),
+    [
+        (10, [2, 1], False, [([0], True), ([], True), ([1, 2], False)]),
+        (None, [0, 1], False, [([0, 1, 2], True)]),
+        (None, [1, 0], True, [([0, 1, 2], True)]),
+    ],
+)
+def test_all_processes_make_as_many_passes(max_tokens, others, must, passes):
+    rows = [Row((1, 2), 3, True), Row((1, 2), 2, False), Row((1, 2), 1, False)]
+
+    def agree(numbers):
+        return [[max(pair) for pair in zip(mine, others, strict=True)] for mine in numbers]
+
+    assert planner(max_tokens, agree).passes([rows], [must]) == [passes]
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "others", "must", "passes"),
+    [
+        (10, 0, True, [([1], True), ([0], False)]),  # the shortest one
+        (10, 0, False, [([0, 1], False)]),
+        (None, 0, False, [([0, 1], False)]),
+        (None, 1, False, [([0, 1], True)]),  # another process goes backward
+        (None, 0, True, [([0, 1], True)]),
+    ],
+)
+def test_a_micro_batch_without_gradients(max_tokens, others, must, passes):
+    rows = [Row((1, 2), 3, False), Row((1, 2), 2, False)]
+
+    def agree(numbers):
+        return [[max(graded, others), rest] for graded, rest in numbers]
+
+    assert planner(max_tokens, agree).passes([rows], [must]) == [passes]
+
+
+def batches(lengths, num_rows, graded=None):
+    """Micro-batches of TRL's form: 2 prompt tokens, `lengths` of the completions; their rows."""
+    made, rows = [], []
     for first in range(0, len(lengths), num_rows):
         part = torch.tensor(lengths[first : first + num_rows])
         mask = (torch.arange(9) < part.unsqueeze(1)).int()
-        rows.append({
-            "prompt_mask": torch.ones(num_rows, 2, dtype=torch.int),
+        prompts = torch.ones(num_rows, 2, dtype=torch.int)
+        is_graded = torch.tensor([graded is None or i in graded for i in range(len(lengths))])
+        rows.append(rows_on_host(prompts, prompts, mask, is_graded[first : first + num_rows]))
+        made.append({
+            "prompt_mask": prompts,
             "completion_mask": mask,
             "advantages": torch.arange(first, first + num_rows),
             "names": [f"row {first + i}" for i in range(num_rows)],
             "num_items_in_batch": torch.tensor(sum(lengths)),
             "absent": None,
         })  # fmt: skip
-    return rows
+    return made, rows
+
+
+LENGTHS = [1, 8, 2, 7, 6, 3, 5, 4]
 
 
 def test_rows_are_sorted_within_an_optimizer_step_only():
-    ordered = sort_rows(batches([1, 8, 2, 7, 6, 3, 5, 4], 2), window=2)
+    ordered, rows = sort_rows(*batches(LENGTHS, 2), window=2)
     assert [batch["advantages"].tolist() for batch in ordered] == [[1, 3], [2, 0], [4, 6], [7, 5]]
     assert [batch["names"] for batch in ordered][1] == ["row 2", "row 0"]
-    for batch in ordered:
+    for batch, found in zip(ordered, rows, strict=True):
         assert batch["num_items_in_batch"] == 36 and batch["absent"] is None
-        assert batch["completion_mask"].sum(1).tolist() == [
-            [1, 8, 2, 7, 6, 3, 5, 4][row] for row in batch["advantages"].tolist()
-        ]
+        lengths = [LENGTHS[row] for row in batch["advantages"].tolist()]
+        assert batch["completion_mask"].sum(1).tolist() == lengths
+        assert [row.num_completion for row in found] == lengths
+
+
+def test_rows_without_a_gradient_fill_micro_batches_of_their_own():
+    ordered, rows = sort_rows(*batches(LENGTHS, 2, graded={1, 4, 5}), window=4, by_gradient=True)
+    found = [batch["advantages"].tolist() for batch in ordered]
+    assert found == [[3, 6], [7, 2], [0, 1], [4, 5]]  # those without: longest first
+    must = [False, False, False, True]
+    passes = planner(None).passes(rows, must)
+    assert [is_graded for ((_, is_graded),) in passes] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_the_tokens_of_a_pass(is_packed):
+    """Prompts (4, 5) and (6,), with 2 and 3 tokens after them, in a rectangle of 2 x 5."""
+    ids = torch.tensor([[4, 5, 11, 12, 0], [0, 6, 13, 14, 15]])
+    mask = torch.tensor([[1, 1, 1, 1, 0], [0, 1, 1, 1, 1]])
+    rows = rows_on_host(ids[:, :2], mask[:, :2], mask[:, 2:])
+    assert rows == [Row((4, 5), 2), Row((6,), 3)] and [row.length for row in rows] == [4, 4]
+    labels = torch.tensor([[-100, -100, 11, 12, -100], [-100, -100, 13, 14, 15]])
+    layout = Layout(cut(rows, [1, 0], shares=False), rows, 5, 2, is_packed)
+    inputs = layout.inputs(ids, labels)
+    ids, asked = [6, 13, 14, 15, 4, 5, 11, 12], [-100, 13, 14, 15, -100, -100, 11, 12]
+    assert inputs["input_ids"].flatten().tolist() == ids
+    assert inputs["labels"].flatten().tolist() == asked
+    assert layout.places.tolist() == [5, 6, 7, 0, 1, 2]
+    if is_packed:
+        assert inputs["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
+        assert inputs["cu_seq_lens_q"].tolist() == [0, 4, 8]
+        assert layout.scored.tolist() == [0, 1, 2, 4, 5, 6]
+    else:
+        assert inputs["attention_mask"].tolist() == [[1] * 4] * 2
+        assert layout.scored.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def build(shuffle=True, seed=7):
