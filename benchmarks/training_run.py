@@ -252,7 +252,7 @@ def main() -> None:
     build = build_stock if args.mode == "stock" else grpo_stage.build_trainer
     trainer = build(problems, args, grpo, model, tokenizer)
     if args.every_row_has_gradient:
-        trainer._has_gradient = lambda: None
+        trainer._has_gradient = lambda batch: batch["advantages"].isfinite()  # of all rows
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
     watch = Watch(trainer, recorder, args, tests)

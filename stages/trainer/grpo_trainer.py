@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -114,6 +115,7 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         self._microbatch: dict[str, Any] | None = None  # whose loss is computed right now
         self._planned: list[tuple[list[Row], list[Pass]]] = []  # of each buffered micro-batch
         self._planned_for: Any = None  # the buffer
+        self._shares_prompts = False
         self._logps: torch.Tensor | None = None  # of that micro-batch, with their graph, (B, C)
         self._is_kept: list[bool] = []  # each micro-batch of this optimizer step
         self._columns, self._grader, self._keeps_best = columns, grader, keeps_best
@@ -363,17 +365,20 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         self.num_completions += len(rewards)
         self._rewards = rollouts.sum_rewards(rewards, self.reward_weights)
         if self._graded:
+            size = self.num_generations
             correctness = (rewards[:, self._graded[0]] > 0).float()  # (N*G,)
-            is_uniform = rollouts.is_uniform(correctness, self.num_generations)  # (N,)
+            wanted = [correctness.view(-1, size).sum(dim=1).long()]  # (N,)
+            if self.curriculum is not None:
+                mine = rows_apart.on_device([row[ROW] for row in inputs[::size]], rewards.device)
+                wanted.append(self.accelerator.gather(mine))  # (N,)
+            num_right, *problems = torch.stack(wanted).tolist()
             metrics = self._metrics["train"]
-            metrics["rollout/correctness"].append(correctness.mean().item())
-            metrics["rollout/uniform_groups"].append(is_uniform.float().mean().item())
-        if self.curriculum is not None:
-            mine = [row[ROW] for row in inputs[:: self.num_generations]]
-            problems = self.accelerator.gather(torch.tensor(mine, device=rewards.device))  # (N,)
-            num_right = correctness.view(len(problems), -1).sum(dim=1).int().tolist()
-            self.curriculum.observe(problems.tolist(), num_right, self.num_generations)
-            self._groups = Groups(problems, rewards, correctness, self.accelerator.num_processes)
+            metrics["rollout/correctness"].append(fmean(num_right) / size)
+            metrics["rollout/uniform_groups"].append(fmean(n in (0, size) for n in num_right))
+            if self.curriculum is not None:
+                self.curriculum.observe(*problems, num_right, size)
+                world_size = self.accelerator.num_processes
+                self._groups = Groups(wanted[1], rewards, correctness, world_size)
         return rewards
 
     def _whole(self, row: dict[str, Any]) -> dict[str, Any]:

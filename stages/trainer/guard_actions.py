@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, reduce
 from transformers import TrainerCallback
 
@@ -25,6 +26,7 @@ from stages.trainer import guards
 from stages.trainer.guards import GUARDS, UNGRADABLE, Firing, Guards, GuardSettings
 from stages.trainer.resume import abandon_later_checkpoints
 from stages.trainer.rollouts import are_dead
+from stages.trainer.rows_apart import on_device
 from stages.trainer.update import rounds_stochastically
 
 EVENTS = "events.jsonl"
@@ -64,6 +66,12 @@ class WeightWatch(TrainerCallback):
             moved = guards.moved_share(self._before, guards.sample_weights(model))
             self._moved = moved if moved > 0 or has_gradient(model) else math.nan
 
+    def _moved_by_all(self, device: torch.device) -> float:
+        """The mean share of all processes that know theirs."""
+        if PartialState().num_processes == 1:
+            return self._moved
+        return means_of_all(on_device([self._moved], device))[0]
+
 
 class GuardCallback(WeightWatch):
     """The guards for TRL's own trainer: `GRPOTrainer(..., callbacks=[GuardCallback()])`.
@@ -92,7 +100,7 @@ class GuardCallback(WeightWatch):
         found["signal"] = 0.0 if math.isnan(found["reward"]) else 1 - found["zero_std"]
         found["num_groups"] = args.generation_batch_size // args.num_generations
         found["max_length"] = args.max_completion_length
-        found["moved_share"] = mean_of_all(torch.tensor([self._moved], device=args.device))
+        found["moved_share"] = self._moved_by_all(args.device)
         for firing in self.guards.observe(state.global_step - 1, found):
             self.firings.append(firing)
             record(args.output_dir, firing)
@@ -147,28 +155,42 @@ class GuardActions(WeightWatch):
     def measure_batch(self, batch: dict[str, Any], num_logged: dict[str, int]) -> None:
         """Measure an optimizer step's first batch, before which metrics had `num_logged` values."""
         metrics = self.trainer._metrics["train"]
-        metrics["train/masked_completions"].append(mean_of_all(~batch["completion_mask"].any(1)))
-        if self._statistics:
+        measured = {"masked": ~batch["completion_mask"].any(1)}
+        if not (is_known := bool(self._statistics)):
+            for ours, key in STATISTICS.items():
+                if values := metrics.get(key, [])[num_logged.get(key, 0) :]:
+                    self._statistics[ours] = fmean(values)
+            measured |= self._measurements(batch)
+        means = dict(zip(measured, means_of_all(*measured.values()), strict=True))
+        metrics["train/masked_completions"].append(means.pop("masked"))
+        if is_known:
             return
-        for ours, key in STATISTICS.items():
-            if values := metrics.get(key, [])[num_logged.get(key, 0) :]:
-                self._statistics[ours] = fmean(values)
+        self._statistics |= means
         if "no_signal" in self.actions:
             self._add_signal()
+
+    def _measurements(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Statistic -> its values, of which the mean over all processes counts."""
+        found, trainer = {}, self.trainer
+        if "no_signal" in self.actions and not self._is_graded():
+            found["uniform_groups"] = are_dead(trainer._rewards, trainer.num_generations)
         if "repetition" in self.actions:
-            is_repetitive = self._repetition(batch) > self.settings.max_repetition
-            self._statistics["repetition"] = mean_of_all(is_repetitive)
+            found["repetition"] = self._repetition(batch) > self.settings.max_repetition
         sampled, ours = batch.get("sampling_per_token_logps"), batch.get("old_per_token_logps")
         if "alignment" in self.actions and sampled is not None and ours is not None:
-            mismatch = guards.logp_mismatch(ours, sampled, batch["completion_mask"])
-            self._statistics["logp_mismatch"] = mean_of_all(mismatch)
+            mask = batch["completion_mask"]
+            found["logp_mismatch"] = guards.logp_mismatch(ours, sampled, mask)
+        return found
+
+    def _is_graded(self) -> bool:
+        """Whether correctness counts; it may be logged, but with weight 0."""
+        return any(self.trainer.reward_weights[self.trainer._graded])
 
     def _add_signal(self) -> None:
-        trainer, found, size = self.trainer, self._statistics, self.trainer.num_generations
+        trainer, found = self.trainer, self._statistics
         found["max_length"] = trainer.max_completion_length
-        found["num_groups"] = trainer.args.generation_batch_size // size
-        if not any(trainer.reward_weights[trainer._graded]):  # logged perhaps, but with weight 0
-            found["uniform_groups"] = mean_of_all(are_dead(trainer._rewards, size))
+        found["num_groups"] = trainer.args.generation_batch_size // trainer.num_generations
+        if not self._is_graded():
             found.pop("correctness", None)
         found["signal"] = 1 - found["uniform_groups"]
 
@@ -178,10 +200,11 @@ class GuardActions(WeightWatch):
         is_text = ids != self.trainer.processing_class.pad_token_id
         last = (is_text * torch.arange(1, ids.size(1) + 1, device=ids.device)).amax(dim=1)
         lengths = torch.where(mask.any(dim=1), mask.sum(dim=1), last)  # (B,)
-        rows = [row[:num] for row, num in zip(ids.tolist(), lengths.tolist(), strict=True)]
+        table = torch.cat([lengths.unsqueeze(1), ids], dim=1).tolist()
+        rows = [row[:num] for num, *row in table]
         texts = self.trainer.processing_class.batch_decode(rows, skip_special_tokens=True)
         found = guards.repetition_scores(rows, texts, self.settings.repetition_ngram)
-        return torch.tensor(found, device=ids.device)
+        return on_device(found, ids.device)
 
     def note_entropy(self, inputs: dict[str, Any]) -> None:
         """Take the entropy that TRL has logged for a micro-batch."""
@@ -200,8 +223,7 @@ class GuardActions(WeightWatch):
     def on_step_end(self, args, state, control, **kwargs):
         """Judge the optimizer step and carry out the guards' actions."""
         step = self.trainer.state.global_step - 1  # the weights that wrote the completions
-        moved = torch.tensor([self._moved], device=self.trainer.accelerator.device)
-        self._statistics["moved_share"] = mean_of_all(moved)
+        self._statistics["moved_share"] = self._moved_by_all(self.trainer.accelerator.device)
         if self._entropies:
             self._statistics["entropy"] = fmean(self._entropies)
         firings = self.guards.observe(step, self._statistics)
@@ -260,12 +282,14 @@ def record(folder: str, firing: Firing, **details: Any) -> None:
             os.fsync(file.fileno())
 
 
-def mean_of_all(values: torch.Tensor) -> float:
-    """Mean over the values of all processes, those that are NaN left out."""
-    known = values.float()[~values.isnan()]
-    sums = torch.stack([known.sum(), known.new_tensor(float(known.numel()))])
-    total, count = reduce(sums, reduction="sum").tolist()
-    return total / count if count else math.nan
+def means_of_all(*values: torch.Tensor) -> list[float]:
+    """Mean of each over the values of all processes, those that are NaN left out."""
+    sums = [x for part in values for x in (part.float().nansum(), (~part.isnan()).sum())]
+    totals = reduce(torch.stack([x.float() for x in sums]), reduction="sum").tolist()
+    return [
+        total / count if count else math.nan
+        for total, count in zip(totals[::2], totals[1::2], strict=True)
+    ]
 
 
 def of_main_process(value: Any) -> Any:
@@ -276,4 +300,5 @@ def of_main_process(value: Any) -> Any:
 def has_gradient(model: torch.nn.Module) -> bool:
     """Whether any element is not 0; of a sharded gradient here alone, as others may not ask."""
     found = [p.grad for p in model.parameters() if p.grad is not None]
-    return any(bool((g.to_local() if hasattr(g, "to_local") else g).any()) for g in found)
+    parts = [(g.to_local() if hasattr(g, "to_local") else g).any() for g in found]
+    return bool(parts) and bool(torch.stack(parts).any())

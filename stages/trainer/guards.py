@@ -431,6 +431,8 @@ def moved_share(before: list["torch.Tensor"], after: list["torch.Tensor"]) -> fl
     learning rate of 5e-7 moves 1 % of bf16 weights around 0.02, but nearly all float32 weights. A
     low share is harmless where DeepSpeed keeps float32 copies, or the rounding is stochastic.
     """
-    moved = [old != new for old, new in zip(before, after, strict=True)]
-    total = sum(part.numel() for part in moved)
-    return sum(part.sum().item() for part in moved) / total if total else math.nan
+    total = sum(part.numel() for part in before)
+    if not total:
+        return math.nan
+    moved = sum((old != new).sum() for old, new in zip(before, after, strict=True))
+    return int(moved) / total
