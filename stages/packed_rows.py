@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from pipeline.console import say
 from pipeline.errors import UserError
 from stages.trainer import rows_apart
 from stages.trainer.rows_apart import all_agree, keeps_rows_apart
@@ -19,9 +20,12 @@ def use_varlen(trainer: Any) -> None:
     """Take one attention call a layer for all packed rows, and no mask of T x T, where it works."""
     model, args = own_model(trainer), trainer.args
     dtype = rows_apart.computed_in(args, model)
-    is_changed = args.device.type == "cuda" and rows_apart.use(model, args.device, dtype)
+    if not rows_apart.has_varlen(args.device, dtype):
+        return
+    is_changed = rows_apart.use(model, args.device, dtype)
     if is_changed and model.config._attn_implementation != rows_apart.VARLEN:
         rows_apart.set_attention(model, "sdpa")
+        say("sft: packing: torch's varlen_attn does not give what sdpa does here; sdpa is taken")
 
 
 def check_rows_apart(trainer: Any) -> None:

@@ -35,6 +35,7 @@ except ImportError:  # before torch 2.13
 BY_ROW, VARLEN = "sdpa_by_row", "varlen"  # as a model's attn_implementation
 NAMES = (BY_ROW, VARLEN)
 LENGTHS = (5, 1, 8)  # of the rows that `keeps_rows_apart` compares
+SHORT = 3  # tokens, the longest window in a trial, so that rows are longer
 # Of the last hidden states, relative to their largest. Real models differ by much more where rows
 # see each other.
 EXACT = 1e-4
@@ -233,11 +234,12 @@ class Trial:
     ) -> tuple[torch.Tensor, None]:
         """As `by_row`."""
         if pieces is not None and self.is_equal:
-            inputs = model_inputs(pieces.lengths, pieces.after, self.device)
+            given = kwargs | model_inputs(pieces.lengths, pieces.after, self.device)
+            window = attention_mask.clamp(max=SHORT)  # type: ignore[union-attr]
             try:
                 one, other = (
                     self._outputs_and_gradients(
-                        attend, (query, key, value), module, attention_mask, **kwargs | inputs
+                        attend, (query, key, value), module, window, **given
                     )
                     for attend in (by_row, by_varlen)
                 )

@@ -16,6 +16,7 @@ from stages import sft_rows
 from stages.packed_rows import check_rows_apart
 from stages.run import training
 from tests.files import read_rows, write_rows
+from tests.integration import varlen_on_cpu
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
@@ -244,12 +245,16 @@ def test_the_held_out_loss_is_that_of_its_rows(run_stage, held_out, tmp_path, pa
     assert manifest.read(again)["counts"]["held_out_rows"] == 5
 
 
-def test_rows_without_padding_train_as_padded_ones(run_stage, tmp_path):
+@pytest.mark.parametrize("has_varlen", [False, True])
+def test_rows_without_padding_train_as_padded_ones(run_stage, tmp_path, monkeypatch, has_varlen):
+    """With the mask that `sdpa` gets, and with one call of `varlen_attn` a layer."""
+    calls = varlen_on_cpu.install(monkeypatch) if has_varlen else []
     logs = {}
     for padding_free in (False, True):
         folder = tmp_path / str(padding_free)
         run_stage("sft", padding_free=padding_free, output_dir=str(folder))
         logs[padding_free] = read_logs(folder)
+    assert (max(map(len, calls), default=0) > 3) is has_varlen  # more rows than in the trial
     for found, wanted in zip(logs[True], logs[False], strict=True):
         assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-4)
         assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=1e-3)

@@ -169,17 +169,23 @@ def test_padded_rows_are_generated_as_with_sdpa():
     assert torch.equal(model.generate(ids, **given), expected)
 
 
-@pytest.mark.parametrize("change", ["another answer", "a head size it refuses", "wrong gradients"])
+@pytest.mark.parametrize(
+    "change", ["another answer", "a head size it refuses", "wrong gradients", "a wider window"]
+)
 def test_varlen_is_not_taken_where_a_trial_fails(monkeypatch, change):
     def broken(query, *args, **kwargs):
         if change == "a head size it refuses":
             raise RuntimeError("FlashAttention only supports head dimensions up to 256")
+        if change == "a wider window":
+            kwargs["window_size"] = (kwargs["window_size"][0] + 1, 0)
         found = varlen_on_cpu.varlen_attn(query, *args, **kwargs)
-        return found * 1.01 if change == "another answer" else (found + found.detach()) / 2
+        if change == "wrong gradients":
+            return (found + found.detach()) / 2
+        return found * 1.01 if change == "another answer" else found
 
     varlen_on_cpu.install(monkeypatch)
     monkeypatch.setattr(rows_apart, "varlen_attn", broken)
-    model = build("qwen2")
+    model = build("mistral")  # with a window
     assert rows_apart.use(model, *ON_CPU)
     assert model.config._attn_implementation == rows_apart.BY_ROW
 

@@ -7,6 +7,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from stages.trainer import rows_apart
 from stages.trainer.update import PackedForward, Planner, rows_on_host
+from tests.integration import varlen_on_cpu
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
@@ -106,13 +107,20 @@ def test_losses_and_weights_are_those_of_trl(train, case):
 
 
 @pytest.mark.parametrize("case", ["reference", "LoRA", "uniform groups"])
-def test_packed_flash_attention_trains_as_trl_with_sdpa(train, flash_calls, case):
+@pytest.mark.parametrize("attention", [FLASH, "sdpa"])
+def test_one_attention_call_for_all_rows_trains_as_trl(
+    train, flash_calls, monkeypatch, case, attention
+):
+    """FlashAttention, and for `sdpa` torch's own."""
+    calls = varlen_on_cpu.install(monkeypatch) if attention == "sdpa" else flash_calls
     settings = CASES[case]
+    monkeypatch.setattr(rows_apart, "has_varlen", lambda *args: False)
     expected, weights, _ = train("stock", **settings)
+    monkeypatch.setattr(rows_apart, "has_varlen", lambda *args: attention == "sdpa")
     found, found_weights, _ = train(
-        "ours", **settings, update_tokens=NUM_TOKENS, attn_implementation=FLASH
+        "ours", **settings, update_tokens=NUM_TOKENS, attn_implementation=attention
     )
-    assert max(map(len, flash_calls)) > 1
+    assert max(map(len, calls)) > 1
     for log, theirs in zip(found, expected, strict=True):
         for key in SAME & log.keys():
             assert log[key] == pytest.approx(theirs[key], rel=2e-4, abs=2e-6), key
