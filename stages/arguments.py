@@ -146,8 +146,8 @@ class GrpoArguments(_GuardKeys):
     batch_for_gpus: Count | None = setting(None, _BATCH)
     update_tokens: Count | Literal["auto"] | None = setting(
         None,
-        "the update without padding. auto: each micro-batch in one forward pass, as TRL, for GPUs. "
-        "a number: in passes of at most so many tokens. unset: all rows padded to the longest",
+        "the update without padding. auto: one pass a micro-batch, as TRL, for GPUs. a number: "
+        "passes of at most so many tokens. unset: all rows padded to the longest",
     )
 
     # Which problems are used, and how a group becomes a gradient.

@@ -79,10 +79,12 @@ def check_grpo(values: Settings, batch: int, processes: int) -> list[Finding]:
 
 
 def check_passes(recipe: Recipe) -> Finding:
-    """Count the passes and tokens of the update, beside TRL's."""
+    """Count the passes and tokens of the update; on a GPU more passes than TRL's cost time."""
     values, (work, trl) = recipe.settings["grpo"], update_of(recipe)
     text = f"{describe(values, work, trl)} (completions of {SHARE} of their limit)"
-    return Finding(OK, "grpo.yaml", text)
+    if values.use_cpu or work.passes <= trl.passes:
+        return Finding(OK, "grpo.yaml", text)
+    return Finding(WARNING, "grpo.yaml", text, "update_tokens: auto makes TRL's passes")
 
 
 def check_steps(

@@ -15,9 +15,10 @@ from pipeline.errors import UserError
 from stages.arguments import steps_per_epoch
 from stages.preflight import roofline
 from stages.preflight.capacity import check_memory
-from stages.preflight.inputs import load_shape
-from stages.preflight.passes import Work, count_update
+from stages.preflight.inputs import load_shape, read_recipe
+from stages.preflight.passes import Work, count_update, update_of
 from stages.preflight.plan import PlanArguments, grpo_seconds, main, plan, warnings
+from tests.recipes import FULL
 
 ROOT = Path(__file__).parents[3]
 GPU = roofline.Device(flops=1e15, bandwidth=4e12, memory=80, reached=0.4)
@@ -79,6 +80,16 @@ def test_passes_and_tokens_of_an_update(update_tokens, is_padded, passes, tokens
     found, trl = count_update(values, 4, 10, mean=100, longest=150, is_padded=is_padded)
     assert found == Work(passes, tokens)
     assert trl == Work(2, 4 * 160)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_page_s_passes_and_tokens_are_the_plan_s(name):
+    recipe, _ = read_recipe(PlanArguments(recipe=str(ROOT / "configs" / name)))
+    work, trl = update_of(recipe)
+    lines = (ROOT / "docs/speed.md").read_text(encoding="utf-8").splitlines()
+    (row,) = (line for line in lines if line.startswith("|`") and f"`{name}`" in line)
+    assert row.endswith(f"|{trl.passes}|{work.tokens / 1000:,.0f}|{trl.tokens / 1000:,.0f}|")
+    assert work.passes == trl.passes
 
 
 def test_a_pass_takes_the_host_time():
