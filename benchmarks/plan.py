@@ -59,10 +59,10 @@ def planned(case: dict[str, Any]) -> dict[str, float]:
         use_vllm=True, vllm_mode="server", vllm_tensor_parallel_size=case["parallel"],
         vllm_max_model_length=None, max_prompt_length=case["prompt"],
         vllm_importance_sampling_correction=True, max_completion_length=case["longest"],
-        per_device_train_batch_size=1, gradient_accumulation_steps=1, num_iterations=1,
+        per_device_train_batch_size=case["num"], gradient_accumulation_steps=1, num_iterations=1,
         steps_per_generation=case["updates"], generation_batch_size=None,
         use_peft=case.get("lora", False), gradient_checkpointing=case["checkpointing"],
-        beta=case["beta"], update_tokens=1,
+        beta=case["beta"], update_tokens="auto",
     )  # fmt: skip
     gpu = DEVICES[case["gpus"].split()[-1]]
     lengths = case["prompt"], case["mean"], case["longest"]

@@ -144,10 +144,10 @@ class GrpoArguments(_GuardKeys):
     )
     stochastic_rounding: bool = setting(False, _ROUNDING)
     batch_for_gpus: Count | None = setting(None, _BATCH)
-    update_tokens: Count | None = setting(
+    update_tokens: Count | Literal["auto"] | None = setting(
         None,
-        "most tokens in one forward pass of the update, without padding; unset: TRL's way, all "
-        "rows padded to the longest",
+        "the update without padding. auto: one pass a micro-batch, as TRL, for GPUs. a number: "
+        "passes of at most so many tokens. unset: all rows padded to the longest",
     )
 
     # Which problems are used, and how a group becomes a gradient.

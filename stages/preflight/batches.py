@@ -7,6 +7,7 @@ from pipeline.settings import Settings
 from stages.arguments import steps_per_epoch, steps_per_generation
 from stages.precision import TOO_SMALL, trained_dtype
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
+from stages.preflight.passes import SHARE, describe, update_of
 from stages.trainer.logprobs import why_not_compared
 
 # Share of bf16 weights N(0, 0.02) that AdamW's first step changes, by learning rate (measured,
@@ -26,6 +27,7 @@ def check_batches(recipe: Recipe) -> list[Finding]:
         is_sound = stage in recipe.parsed  # the numbers of a refused file would say little
         if is_sound and stage == "grpo":
             found += check_grpo(values, batch, processes)
+            found.append(check_passes(recipe))
         elif is_sound and not values.packing:
             have = count_rows(values.train_file)
             each = max(1, math.ceil((have or 0) / batch))
@@ -74,6 +76,15 @@ def check_grpo(values: Settings, batch: int, processes: int) -> list[Finding]:
         return [*found, Finding(ERROR, "grpo.yaml", text, remedy)]
     each = steps_per_epoch(values, have or 0, processes)
     return found + check_steps("grpo.yaml", values, have, batch / group, each)
+
+
+def check_passes(recipe: Recipe) -> Finding:
+    """Count the passes and tokens of the update; on a GPU more passes than TRL's cost time."""
+    values, (work, trl) = recipe.settings["grpo"], update_of(recipe)
+    text = f"{describe(values, work, trl)} (completions of {SHARE} of their limit)"
+    if values.use_cpu or work.passes <= trl.passes:
+        return Finding(OK, "grpo.yaml", text)
+    return Finding(WARNING, "grpo.yaml", text, "update_tokens: auto makes TRL's passes")
 
 
 def check_steps(

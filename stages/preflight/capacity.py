@@ -123,11 +123,11 @@ def rows_of_step(
     if stage == "grpo":
         scored = longest_completion(values, shape, longest)
         length = prompt_room(values, longest) + scored
-        together = max(1, values.update_tokens // length) if values.update_tokens else rows
+        together = rows
+        if isinstance(values.update_tokens, int):
+            together = max(1, values.update_tokens // length)
         passes = math.ceil(rows / together)
-        is_paged = values.get("use_transformers_continuous_batching")
-        is_padded = not values.update_tokens or engine.startswith("zero3") or is_paged
-        is_masked = together > 1 and bool(is_padded)
+        is_masked = together > 1 and pads(values, engine)
     elif values.packing:  # TRL lays the packed rows of a micro-batch end to end
         rows, length = 1, rows * (values.max_length or ASSUMED_ROW)
         scored = length
@@ -143,6 +143,12 @@ def rows_of_step(
         "passes": passes,
         "is_masked": is_masked,
     }
+
+
+def pads(values: Settings, engine: str) -> bool:
+    """Whether GRPO pads the rows of a forward pass; `engine` as in `Step`."""
+    is_paged = bool(values.get("use_transformers_continuous_batching"))
+    return not values.update_tokens or engine.startswith("zero3") or is_paged
 
 
 def saved_bytes(step: Step) -> tuple[float, float]:

@@ -36,7 +36,8 @@ from stages.preflight.capacity import (
     stage_shape,
 )
 from stages.preflight.inputs import ERROR, OK, PreflightArguments, Recipe, read_recipe
-from stages.preflight.roofline import DEVICES, HIGH, LOW, SYNC, Device, Model, read_model
+from stages.preflight.passes import PROMPT, SHARE, count_update, describe, update_of
+from stages.preflight.roofline import DEVICES, HIGH, LAUNCH, LOW, SYNC, Device, Model, read_model
 from stages.preflight.step import Step
 
 # Rows of the sets as published, where the data are not built; problems of the benchmarks.
@@ -53,7 +54,6 @@ ROWS = {
 }
 PROBLEMS = {"gsm8k": 1319, "math500": 500, "arc_challenge": 1172, "gpqa_diamond": 198}
 FEW = 30  # problems of the other benchmarks: AIME, HMMT, BRUMO, CMIMC (40)
-SHARE = 0.3  # of a limit that a completion has, where nothing else is said
 ALONE = 0.9  # of a GPU's memory that vLLM has where nothing trains beside it
 
 
@@ -64,7 +64,7 @@ class PlanArguments(PreflightArguments):
     gpu: Literal[*DEVICES] = setting("h100", f"the GPU: {', '.join(DEVICES)}")
     gpu_memory: Positive | None = setting(None, "memory of one GPU, GiB; by default that of `gpu`")
     price: Positive | None = setting(None, "of one GPU for one hour, in any currency")
-    prompt_tokens: Count = setting(150, "mean length of a prompt")
+    prompt_tokens: Count = setting(PROMPT, "mean length of a prompt")
     row_tokens: Count = setting(417, "mean length of an SFT row, prompt and solution")
     completion_tokens: Count | None = setting(
         None, f"of a completion; {SHARE} of the limit if unset"
@@ -229,10 +229,14 @@ def grpo_seconds(
         parallel=parallel,
     )
     update = roofline.update_passes(values.gradient_checkpointing, not values.use_peft)
-    is_scored = keeps_old_logps(values, max(1, round(num / rows))) + (values.beta != 0)
-    tokens = num * (prompt + mean) * (1.1 if values.update_tokens else roofline.padding(rows))
+    num_micro_batches = max(1, round(num / rows))
+    is_scored = keeps_old_logps(values, num_micro_batches) + (values.beta != 0)
+    work, _ = count_update(values, round(num), prompt, mean, longest)
+    steps = num_micro_batches / values.gradient_accumulation_steps
+    tokens = 1.1 * num * (prompt + mean) if values.update_tokens else steps * work.tokens
     # Long rows have more than their share of the tokens.
-    one = roofline.pass_seconds(model, gpu, tokens, prompt + 2 * mean, 1)
+    computed = roofline.pass_seconds(model, gpu, tokens, prompt + 2 * mean, 1)
+    one = max(computed, steps * work.passes * model.layers * LAUNCH)
     scoring, training = is_scored * one, values.num_iterations * update * one
     return {"generation": generation, "scoring": scoring, "update": training, "sync": SYNC}
 
@@ -262,6 +266,9 @@ def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
     console.print(table)
     if needs := describe_sizes(recipe):
         console.print(needs, highlight=False)
+    values = recipe.settings["grpo"]
+    work = update_of(recipe, args.prompt_tokens, args.completion_tokens)
+    console.print(describe(values, *work), highlight=False)
     notes = f"assumed: prompts of {args.prompt_tokens} tokens, SFT rows of {args.row_tokens}, "
     notes += f"completions of {args.completion_tokens or f'{SHARE} of their limit'}"
     notes += "; change them with completion_tokens=…; errors: docs/results/plan.md"

@@ -15,6 +15,9 @@ from typing import Any
 HALF = 1e9  # parameters of a model that reaches half of its device's `reached`
 BANDWIDTH = 0.75  # share of the memory's bandwidth that decoding reaches
 OVERHEAD, EACH = 0.005, 4e-5  # seconds of a decoding step beside it: scheduling, sampling a row
+# Seconds of the host for a layer of a forward pass, at most: beside an H200 an update of 8 passes,
+# each worth 4 forward passes, took 1.21 s with 24 layers (docs/results/gpu.md).
+LAUNCH = 1.5e-3
 SYNC = 5.0  # seconds a generation batch: new weights, the engine's sleep and waking, rewards
 LOW, HIGH = 0.8, 1.7  # measured / planned seconds of the runs that the constants were chosen on
 PIECES = 64  # of the end of a generation, whose completions become fewer

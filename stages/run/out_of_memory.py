@@ -6,12 +6,14 @@ from typing import Any
 from pipeline.errors import OutOfMemoryError
 from stages.run.folders import last_checkpoint
 
-# Keys to lower, those that change least about the run first. Half the rows with twice the
-# accumulation are the same batch.
-TO_LOWER = (
-    *("vllm_gpu_memory_utilization", "update_tokens", "per_device_train_batch_size"),
-    *("max_completion_length", "max_length"),
-)
+# Keys to lower, those that change least about the run first, and what keeps the batch the same.
+TO_LOWER = {
+    "vllm_gpu_memory_utilization": "",
+    "update_tokens": "",
+    "per_device_train_batch_size": ", with more gradient_accumulation_steps",
+    "max_completion_length": "",
+    "max_length": "",
+}
 
 
 def out_of_memory(trainer: Any, why: str) -> OutOfMemoryError:
@@ -30,17 +32,17 @@ def out_of_memory(trainer: Any, why: str) -> OutOfMemoryError:
     )
 
 
-def what_to_lower(args: Any, update_tokens: int | None = None) -> str:
+def what_to_lower(args: Any, update_tokens: int | str | None = None) -> str:
     """Changes of a recipe that need less memory.
 
     Args:
         args: TRL's config of SFT or GRPO.
-        update_tokens: tokens of GRPO's packed forward pass, where it is on.
+        update_tokens: GRPO's key; with auto a pass is a micro-batch, so its rows are what to lower.
     """
     values = {key: getattr(args, key, None) for key in TO_LOWER}
-    values["update_tokens"] = update_tokens
+    values["update_tokens"] = None if update_tokens == "auto" else update_tokens
     if not getattr(args, "use_vllm", False):
         values["vllm_gpu_memory_utilization"] = None
-    found = [f"{key} (now {value:g})" for key, value in values.items() if value]
+    found = [f"{key} (now {value:g}{TO_LOWER[key]})" for key, value in values.items() if value]
     first = "" if args.gradient_checkpointing else "set gradient_checkpointing: true, "
     return f"{first}lower {', '.join(found)}, or use LORA=1"

@@ -156,6 +156,8 @@ GRPO = {"per_device_train_batch_size": 6, "max_prompt_length": 50, "max_completi
         ("sft", SFT | {"attn_implementation": "flash_attention_2"}, 40, {"is_masked": False}),
         ("grpo", GRPO | {"update_tokens": 200, "beta": 0.1}, 30,
          {"length": 80, "passes": 3, "has_reference": True}),
+        ("grpo", GRPO | {"update_tokens": "auto"}, 30,
+         {"rows": 6, "length": 80, "passes": 1, "is_masked": False}),
         ("grpo", GRPO | {"beta": 0.1, "use_peft": True}, 30, {"has_reference": False}),
     ],
 )  # fmt: skip

@@ -15,8 +15,10 @@ from pipeline.errors import UserError
 from stages.arguments import steps_per_epoch
 from stages.preflight import roofline
 from stages.preflight.capacity import check_memory
-from stages.preflight.inputs import load_shape
-from stages.preflight.plan import PlanArguments, main, plan, warnings
+from stages.preflight.inputs import load_shape, read_recipe
+from stages.preflight.passes import Work, count_update, update_of
+from stages.preflight.plan import PlanArguments, grpo_seconds, main, plan, warnings
+from tests.recipes import FULL
 
 ROOT = Path(__file__).parents[3]
 GPU = roofline.Device(flops=1e15, bandwidth=4e12, memory=80, reached=0.4)
@@ -59,6 +61,50 @@ def test_a_batch_shares_the_weights_until_the_cache_is_full():
     assert roofline.cache_tokens(SEVEN, GPU, 0.1) == 0
     room = (0.5 * 80 - 2) * 2**30 - 2 * SEVEN.params
     assert roofline.cache_tokens(SEVEN, GPU, 0.5) == room / (4 * 28 * 512)
+
+
+@pytest.mark.parametrize(
+    ("update_tokens", "is_padded", "passes", "tokens"),
+    [  # rows of 160, 109, 58 and 24 tokens, two in a micro-batch
+        (None, True, 2, 4 * 160),
+        ("auto", False, 2, 351),
+        ("auto", True, 2, 2 * 160 + 2 * 58),
+        (170, False, 3, 351),
+        (120, True, 3, 160 + 109 + 2 * 58),
+    ],
+)
+def test_passes_and_tokens_of_an_update(update_tokens, is_padded, passes, tokens):
+    values = SimpleNamespace(
+        per_device_train_batch_size=2, gradient_accumulation_steps=2, update_tokens=update_tokens
+    )
+    found, trl = count_update(values, 4, 10, mean=100, longest=150, is_padded=is_padded)
+    assert found == Work(passes, tokens)
+    assert trl == Work(2, 4 * 160)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_page_s_passes_and_tokens_are_the_plan_s(name):
+    recipe, _ = read_recipe(PlanArguments(recipe=str(ROOT / "configs" / name)))
+    work, trl = update_of(recipe)
+    lines = (ROOT / "docs/speed.md").read_text(encoding="utf-8").splitlines()
+    (row,) = (line for line in lines if line.startswith("|`") and f"`{name}`" in line)
+    assert row.endswith(f"|{trl.passes}|{work.tokens / 1000:,.0f}|{trl.tokens / 1000:,.0f}|")
+    assert work.passes == trl.passes
+
+
+def test_a_pass_takes_the_host_time():
+    small = roofline.read_model(load_shape("0.5B"))
+
+    def update(**values):
+        keys = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 8, "beta": 0,
+                "num_iterations": 1, "use_vllm": False, "gradient_checkpointing": True,
+                "use_peft": False}  # fmt: skip
+        values = SimpleNamespace(**keys | values)
+        return grpo_seconds(small, GPU, values, 64, 150, 150, 512, share=0.9)["update"]
+
+    assert update(update_tokens="auto") == pytest.approx(4 * 8 * 24 * roofline.LAUNCH)
+    assert update(update_tokens=1) == pytest.approx(8 * update(update_tokens="auto"))
+    assert update(update_tokens=None) > update(update_tokens="auto")
 
 
 def test_the_plan_of_a_recipe_follows_its_keys():
@@ -131,7 +177,9 @@ def test_a_plan_warns_of_what_preflight_finds_too_large(given, stages):
 def test_a_plan_ends_with_its_warnings(name, is_last, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["plan", "--recipe", str(ROOT / "configs" / name)])
     main()
-    last = capsys.readouterr().out.rpartition("docs/results/plan.md")[2].strip()
+    shown = capsys.readouterr().out
+    assert re.search(r"update_tokens: \S+: about 8 passes, [\d,]+ tokens .*; TRL: 8 passes", shown)
+    last = shown.rpartition("docs/results/plan.md")[2].strip()
     assert last.startswith("warning: grpo memory: ") is is_last and bool(last) is is_last
 
 

@@ -18,16 +18,22 @@ GRPO = {
 }  # fmt: skip
 
 
-def test_the_keys_that_are_set_are_named_in_their_order():
-    assert what_to_lower(SimpleNamespace(**SFT)) == (
-        "lower per_device_train_batch_size (now 8), max_length (now 2048), or use LORA=1"
-    )
-    assert what_to_lower(SimpleNamespace(**GRPO), update_tokens=4096) == (
-        "set gradient_checkpointing: true, lower vllm_gpu_memory_utilization (now 0.3), "
-        "update_tokens (now 4096), per_device_train_batch_size (now 4), "
-        "max_completion_length (now 1024), or use LORA=1"
-    )
-    assert "vllm" not in what_to_lower(SimpleNamespace(**GRPO | {"use_vllm": False}))
+ROWS = "per_device_train_batch_size (now {}, with more gradient_accumulation_steps), "
+
+
+@pytest.mark.parametrize(
+    ("args", "update_tokens", "line"),
+    [
+        (SFT, None, f"lower {ROWS.format(8)}max_length (now 2048), or use LORA=1"),
+        (GRPO, 4096, "set gradient_checkpointing: true, lower vllm_gpu_memory_utilization "
+         f"(now 0.3), update_tokens (now 4096), {ROWS.format(4)}max_completion_length (now 1024), "
+         "or use LORA=1"),
+        (GRPO | {"use_vllm": False, "gradient_checkpointing": True}, "auto",
+         f"lower {ROWS.format(4)}max_completion_length (now 1024), or use LORA=1"),
+    ],
+)  # fmt: skip
+def test_the_keys_that_are_set_are_named_in_their_order(args, update_tokens, line):
+    assert what_to_lower(SimpleNamespace(**args), update_tokens) == line
 
 
 @pytest.mark.parametrize(

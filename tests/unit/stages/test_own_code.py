@@ -106,9 +106,13 @@ def test_an_own_curriculum_needs_a_reward_that_tells_right_from_wrong():
         GrpoArguments(train_file="f", curriculum=CURRICULUM, reward_funcs=["overlong"])
 
 
-def test_a_typo_names_the_nearest_curriculum(check):
-    with pytest.raises(UserError, match=r"curriculum: .*did you mean 'predictive'"):
-        check("", "--curriculum", "predictiv")
+@pytest.mark.parametrize(
+    ("key", "given", "nearest"),
+    [("curriculum", "predictiv", "predictive"), ("update_tokens", "atuo", "auto")],
+)
+def test_a_typo_names_the_nearest_choice(check, key, given, nearest):
+    with pytest.raises(UserError, match=rf"{key}: .*did you mean '{nearest}'"):
+        check("", f"--{key}", given)
 
 
 def test_an_overlay_is_a_file_too(check):
