@@ -63,7 +63,7 @@ class Questions(TorchFunctionMode):
         frame = sys._getframe(2)
         while frame is not None:
             file = frame.f_code.co_filename
-            if "/torch/" not in file and file != __file__:
+            if "/torch/" not in file:
                 is_ours = Path(file).is_relative_to(ROOT) and "site-packages" not in file
                 return frame.f_code.co_qualname if is_ours else None
             frame = frame.f_back
@@ -117,7 +117,7 @@ CASES = {
 def settings_of(case):
     sizes = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
     return {
-        "update_tokens": 100000,
+        "update_tokens": "auto",
         "curriculum": "predictive",
         "prompt_components": 0,
         **sizes,

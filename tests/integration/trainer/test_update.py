@@ -106,6 +106,27 @@ def test_losses_and_weights_are_those_of_trl(train, case):
         assert has_ungraded == HAS_UNGRADED[case]
 
 
+@pytest.mark.parametrize("case", [*CASES, "no gradient at all"])
+def test_auto_makes_as_many_passes_as_trl(train, case):
+    """Whole micro-batches without a gradient need no backward pass; the rest is TRL's."""
+    nothing = {"reward_weights": [1.0], "reward_funcs": ["think_format_reward"]}
+    settings = CASES.get(case, MINIBATCHES | nothing)
+    expected, weights, _ = train("stock", **settings)
+    found, found_weights, passes = train("ours", update_tokens="auto", **settings)
+    for log, theirs in zip(found, expected, strict=True):
+        for key in SAME & log.keys():
+            assert log[key] == pytest.approx(theirs[key], rel=2e-4, abs=2e-6), key
+    for name, weight in found_weights.items():
+        torch.testing.assert_close(weight, weights[name], rtol=2e-4, atol=1e-4)
+    update = [graded + ungraded for is_graded, graded, ungraded in passes if is_graded]
+    assert set(update) == {1}
+    num_micro = settings.get("gradient_accumulation_steps", 1)
+    assert len(update) == STEPS * num_micro
+    ungraded = sum(number for is_graded, _, number in passes if is_graded)
+    if case == "no gradient at all":  # the last of each step goes backward, for every weight's zero
+        assert ungraded == STEPS * (num_micro - 1)
+
+
 @pytest.mark.parametrize("case", ["reference", "LoRA", "uniform groups"])
 @pytest.mark.parametrize("attention", [FLASH, "sdpa"])
 def test_one_attention_call_for_all_rows_trains_as_trl(
