@@ -62,13 +62,18 @@ def count_update(
 
 
 def split(lengths: list[int], update_tokens: int | str, is_padded: bool) -> list[list[int]]:
-    """The lengths of a micro-batch's rows by passes."""
-    from stages.trainer.update import plan_passes
-
+    """The lengths of a micro-batch's rows by passes, the longest first."""
     if update_tokens == "auto":
         return [lengths]
-    passes = plan_passes(lengths, int(update_tokens), is_padded)
-    return [[lengths[row] for row in rows] for rows in passes]
+    passes: list[list[int]] = [[]]
+    for length in lengths:
+        together = [*passes[-1], length]
+        tokens = together[0] * len(together) if is_padded else sum(together)
+        if len(together) == 1 or tokens <= int(update_tokens):
+            passes[-1] = together
+        else:
+            passes.append([length])
+    return passes
 
 
 def update_of(
