@@ -89,5 +89,6 @@ def update_of(
 
 def describe(values: Any, work: Work, trl: Work) -> str:
     """Both in one line."""
-    key = f"update_tokens: {values.update_tokens or 'unset'}"
-    return f"{key}: about {work} a step in each process; TRL: {trl}"
+    if not values.update_tokens:
+        return f"update_tokens: unset: about {trl} a step in each process, as TRL"
+    return f"update_tokens: {values.update_tokens}: about {work} a step in each process; TRL: {trl}"
