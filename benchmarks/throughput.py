@@ -54,9 +54,7 @@ class BenchArguments:
     num_groups: int = field(default=16, metadata={"help": "groups in a generation batch"})
     num_generations: int = field(default=8, metadata={"help": "rollouts in a group"})
     grpo_batch_size: int = field(default=16, metadata={"help": "rollouts in a micro-batch"})
-    update_tokens: int | Literal["auto"] = field(
-        default=2048, metadata={"help": "as the recipes' key; auto on a GPU"}
-    )
+    update_tokens: int = field(default=2048, metadata={"help": "as the recipes' key"})
     beta: float = field(default=0.0, metadata={"help": "KL weight; not 0 takes a reference model"})
     sft_rows: int = field(default=64, metadata={"help": "rows of a pass"})
     sft_rows_per_step: int = field(default=32, metadata={"help": "rows of an optimizer step"})

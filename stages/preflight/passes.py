@@ -62,13 +62,18 @@ def count_update(
 
 
 def split(lengths: list[int], update_tokens: int | str, is_padded: bool) -> list[list[int]]:
-    """The lengths of a micro-batch's rows by passes."""
-    from stages.trainer.update import plan_passes
-
+    """The lengths of a micro-batch's rows by passes, the longest first."""
     if update_tokens == "auto":
         return [lengths]
-    passes = plan_passes(lengths, int(update_tokens), is_padded)
-    return [[lengths[row] for row in rows] for rows in passes]
+    passes: list[list[int]] = [[]]
+    for length in lengths:
+        together = [*passes[-1], length]
+        tokens = together[0] * len(together) if is_padded else sum(together)
+        if len(together) == 1 or tokens <= int(update_tokens):
+            passes[-1] = together
+        else:
+            passes.append([length])
+    return passes
 
 
 def update_of(
@@ -84,5 +89,6 @@ def update_of(
 
 def describe(values: Any, work: Work, trl: Work) -> str:
     """Both in one line."""
-    key = f"update_tokens: {values.update_tokens or 'unset'}"
-    return f"{key}: about {work} a step in each process; TRL: {trl}"
+    if not values.update_tokens:
+        return f"update_tokens: unset: about {trl} a step in each process, as TRL"
+    return f"update_tokens: {values.update_tokens}: about {work} a step in each process; TRL: {trl}"
