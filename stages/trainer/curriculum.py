@@ -270,11 +270,6 @@ class PredictiveCurriculum(Curriculum):
                 f"train_file: has {len(self._known)} rows, the run began with {len(components)}; "
                 "resume with the same data, or start a new run in another output_dir"
             )
-        if not np.isfinite(components).all():
-            raise UserError(
-                "model_name_or_path: its states of the prompts are not finite; fix its weights or "
-                "dtype"
-            )
         self._features = np.hstack([self._known, components])
         if self._counts and self._batch == 0:
             self.learn_prior(self._counts)

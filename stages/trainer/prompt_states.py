@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from pipeline.console import say
+from pipeline.errors import UserError
 from pipeline.prompts import render_prompt
 from stages.trainer.guard_actions import of_main_process
 
@@ -37,18 +38,26 @@ class PromptReader:
         """Read the prompts of problems, but for those read before, and show them to the curriculum.
 
         A collective call: the same on all processes.
+
+        Raises:
+            UserError: a state is not finite.
         """
         new = np.setdiff1d(problems, self._read).tolist()
         if not new:
             return
         states, found = prompt_states(self._trainer, new), None
-        if self._trainer.accelerator.is_main_process:
+        if self._trainer.accelerator.is_main_process and states.isfinite().all():
             if self._read:
                 found = states.numpy() @ self._directions - self._origin
             else:
                 say(f"grpo: {self._num} components of the model's states of {len(new):,} prompts")
                 found = principal_components(states, self._num)
         found = of_main_process(found)
+        if found is None:
+            raise UserError(
+                "model_name_or_path: the model's states of the prompts are not finite; fix its "
+                "weights or dtype, or lower learning_rate"
+            )
         if not self._read:
             found, self._directions, self._origin = found
             shape = len(self._trainer.train_dataset), self._num
@@ -119,13 +128,10 @@ def principal_components(
     """Principal components of states, (n, H), whose columns are standardised first.
 
     Returns:
-        The components, (n, num), each of mean 0 and variance 1; 0 where the states have fewer, NaN
-        if a state is not finite. Then directions, (H, num), and origin, (num,), with which
-        `states @ directions - origin` are the components, but for rounding.
+        The components, (n, num), each of mean 0 and variance 1; 0 where the states have fewer. Then
+        directions, (H, num), and origin, (num,), with which `states @ directions - origin` are the
+        components, but for rounding.
     """
-    if not states.isfinite().all():  # for all processes to see
-        nan = np.full((len(states) + states.shape[1] + 1, num), np.nan, dtype=np.float32)
-        return nan[: len(states)], nan[len(states) : -1], nan[-1]
     mean, deviation = states.mean(dim=0), states.std(dim=0) + 1e-6
     standard = (states - mean) / deviation
     num_found = min(num, *states.shape)

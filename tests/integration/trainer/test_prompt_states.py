@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pipeline.errors import UserError
 from pipeline.prompts import render_prompt
 from stages.trainer import prompt_states as module
-from stages.trainer.curriculum import PredictiveCurriculum
+from stages.trainer.curriculum import Curriculum, PredictiveCurriculum
 from stages.trainer.prompt_states import PromptReader
 
 pytestmark = pytest.mark.integration
@@ -94,11 +94,29 @@ def test_more_components_than_there_are_say_nothing(trainer):
     assert np.allclose(np.eye(3) @ directions - origin, found, atol=1e-5)
 
 
-def test_states_that_are_not_finite_are_told_to_all_processes():
-    found, *_ = module.principal_components(torch.full((21, 4), torch.nan), 2)
-    for num, told in ((21, "not finite"), (3, "has 3 rows, the run began with 21")):
-        with pytest.raises(UserError, match=told):
-            PredictiveCurriculum([0] * num, 4, 0).see(found)
+@pytest.mark.parametrize("num_read", [0, 10])
+def test_states_that_are_not_finite_are_refused(trainer, num_read):
+    reader = PromptReader(trainer)
+    reader.read(range(num_read))
+    trainer.model.lm_head.weight.data.fill_(torch.nan)  # tied to the embedding
+    with pytest.raises(UserError, match="states of the prompts are not finite"):
+        reader.read(range(21))
+
+
+def test_a_curriculum_of_ones_own_sees_all_prompts_at_once(trainer):
+    class Own(Curriculum):
+        num_components = 2
+        seen = ()
+
+        def see(self, components):
+            self.seen = (*self.seen, components.copy())
+
+    trainer.curriculum = Own([{}] * 21, 4, 0)
+    reader = PromptReader(trainer)
+    for _ in range(2):
+        reader.read(trainer.curriculum.candidates(3))
+    (found,) = trainer.curriculum.seen
+    assert found.shape == (21, 2) and found.any(axis=1).all()
 
 
 def test_strings_have_the_special_tokens_that_trl_gives_them(trainer):

@@ -281,6 +281,8 @@ def test_a_state_of_other_problems_is_refused():
     for state in (seeing.state_dict(), older):
         with pytest.raises(UserError, match="its curriculum has 40 problems and"):
             build().load_state_dict(state)
+    with pytest.raises(UserError, match="has 41 rows, the run began with 40;"):
+        build(41, num_components=2).see(np.zeros((40, 2)))
 
 
 # The posterior of a logit, against dense sums over a fine grid
