@@ -226,7 +226,8 @@ def read_pool(folder: Path, num_components: int) -> tuple[np.ndarray, np.ndarray
         processing_class=load_tokenizer(str(folder / "sft"), "sft"),
         train_dataset={"prompt": [row["prompt"] for row in rows]},
     )  # fmt: skip
-    return principal_components(prompt_states(trainer), num_components).numpy(), right, total
+    components, *_ = principal_components(prompt_states(trainer, range(len(rows))), num_components)
+    return components, right, total
 
 
 def measure(folder: Path) -> dict[str, float]:

@@ -41,7 +41,7 @@ MEANING = """\
   They hold for this model and these problems.
 - "Cost counted": the seconds and tokens of sampling the pass rates are added.
 - In the picture a curve starts flat where an arm has work before its first step: `predictive` reads
-  every prompt. The dotted line is the mean of stock's ends."""
+  prompts. The dotted line is the mean of stock's ends."""
 CURRICULA = """\
 ## What the curriculum gains
 
@@ -52,7 +52,7 @@ PARTS = """\
 
 {steps} steps from the same model, each run alone on one core. Seeds {seeds}. Each row adds a part
 to the row above it; `generation` also brings this project's trainer with its guards. The forward
-pass of the curriculum takes {before:.0f} s before the first step, once."""
+pass of the curriculum takes {before:.0f} s before the first step."""
 RATES = """\
 ## Learning rates
 

@@ -39,6 +39,9 @@ PRIOR_COUNT = 20.0  # problems that the prior of the offsets' variance counts as
 DRIFT = 0.1  # walk of a weight per batch, logits: in a hundred batches 1 logit (50 to 73 %)
 SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
 
+FIRST_READ = 3  # prompts read before the first batch: times its problems, or the components if more
+NEXT_READ = 2  # prompts read before a later batch, times its problems
+
 MAX_LEVELS = 16  # of one source, beyond which ranges of them are alike
 
 ARRAYS = ("mean", "covariance", "offset", "spread", "last_used")  # of a saved state
@@ -76,12 +79,23 @@ class Curriculum:
     def __init__(self, problems: Sequence[Any], num_generations: int, seed: int) -> None:
         self.problems, self.num_generations, self.seed = problems, num_generations, seed
 
+    def candidates(self, count: int) -> Sequence[int]:
+        """Name the problems that the next `choose(count)` needs the components of.
+
+        Called at the start of a run and before each `choose`, where `num_components` is above 0.
+
+        Returns:
+            Problems; without an override all. `see` follows if some are new.
+        """
+        return range(len(self.problems))
+
     def see(self, components: np.ndarray) -> None:
         """Take `num_components` features of each problem, before the first batch or a resume.
 
         Args:
             components: principal components of the model's hidden states of the prompts, shape
-                (N problems, `num_components`), each of mean 0 and variance 1.
+                (N problems, `num_components`), each of mean 0 and variance 1 over the first
+                `candidates`. A problem that was no candidate yet has zeros.
         """
 
     def choose(self, count: int) -> list[int] | None:
@@ -154,6 +168,10 @@ class Refill(Curriculum):
         self.curriculum, self.max_rounds = curriculum, max_rounds
         self.num_components = curriculum.num_components
 
+    def candidates(self, count: int) -> Sequence[int]:
+        """See `Curriculum`."""
+        return self.curriculum.candidates(count)
+
     def see(self, components: np.ndarray) -> None:
         """See `Curriculum`."""
         self.curriculum.see(components)
@@ -195,8 +213,9 @@ class PredictiveCurriculum(Curriculum):
         peers: one hashable for each problem, such as (source, level); equal ones are similar.
         num_generations: G, rollouts in a group; seed: the same on every process.
         is_predictive: choose by the chance of a useful group; else with equal chances.
-        num_components: of the hidden states of the prompts, which the trainer then computes before
-            the first batch and gives to `see`; 0: peers alone.
+        num_components: of the hidden states of the prompts, which the trainer computes and gives to
+            `see`: of some prompts before the first batch, of more before each later one; 0: peers
+            alone.
         explore_share: share of all choices, in [0, 1], that goes to the problems not used for
             longest: with n problems a batch, each of N is used once in N / (share n) batches.
         rest: batches for which a problem just used is left alone; fewer in a pool so small that
@@ -226,31 +245,33 @@ class PredictiveCurriculum(Curriculum):
         one_hot = np.eye(len(names))[[names[peer] for peer in peers]]
         # Peers that are all of one kind say nothing beyond the constant.
         self._known = np.hstack([np.ones((num, 1)), one_hot if len(names) > 1 else one_hot[:, :0]])
-        self._set_features(self._known)
+        self._features = np.hstack([self._known, np.zeros((num, num_components))])  # (N, D)
+        self._mean = np.zeros(self._features.shape[1])  # of the features' weights
+        self._covariance = np.eye(len(self._mean)) * PRIOR_WEIGHT**2
+        self._order = np.random.default_rng(seed).permutation(num)  # in which prompts are read
+        self._num_candidates = num  # the first of that order; the others are not chosen yet
         self._offset = np.array([[0.0] * num, [PRIOR_OFFSET**2] * num])  # mean, variance
         self._spread = np.array([PRIOR_COUNT * PRIOR_OFFSET**2, PRIOR_COUNT])  # sum, count
         self._last_used = np.full(num, -1)  # batch number, -1: never; shape (N,)
         self._batch = 0
 
-    def _set_features(self, features: np.ndarray) -> None:
-        """Start with features of shape (N, D), whose weights are not known."""
-        self._features, size = features, features.shape[1]
-        self._mean, self._covariance = np.zeros(size), np.eye(size) * PRIOR_WEIGHT**2
+    def candidates(self, count: int) -> Sequence[int]:
+        """A random part of the problems, larger for every batch; with offline pass rates all."""
+        num, size = len(self._order), self._num_candidates + NEXT_READ * count
+        if self._batch == 0:
+            size = num if self._counts else FIRST_READ * max(count, self.num_components)
+        self._num_candidates = min(num, size)
+        return self._order[: self._num_candidates]
 
     def see(self, components: np.ndarray) -> None:
-        """Take further features, (N, `num_components`), each of mean 0 and variance 1."""
+        """Take further features, (N, `num_components`); see `Curriculum`."""
         if len(components) != len(self._known):
             raise UserError(
                 f"train_file: has {len(self._known)} rows, the run began with {len(components)}; "
                 "resume with the same data, or start a new run in another output_dir"
             )
-        if not np.isfinite(components).all():
-            raise UserError(
-                "model_name_or_path: its states of the prompts are not finite; fix its weights or "
-                "dtype"
-            )
-        self._set_features(np.hstack([self._known, components]))
-        if self._counts:
+        self._features = np.hstack([self._known, components])
+        if self._counts and self._batch == 0:
             self.learn_prior(self._counts)
 
     def choose(self, count: int) -> list[int] | None:
@@ -279,17 +300,18 @@ class PredictiveCurriculum(Curriculum):
 
     def draw(self, count: int, taken: Iterable[int] = ()) -> list[int]:
         """Draw different problems, the explored first; `taken` ones only where no other is left."""
-        num = len(self._last_used)
+        num, num_candidates = len(self._last_used), self._num_candidates
         if count > num:
             raise ValueError(f"{count} problems are needed at a time, the pool has {num}")
         taken = set(taken)
         noise = np.random.default_rng([self.seed, self._batch, len(taken)]).random(num)
-        # Lower comes first: free problems, then those that rest, then those already in the batch.
+        # Lower comes first: free problems, those that rest, those in the batch, no candidates.
         # In a small pool no longer than half of it, or there would be nothing left to choose.
-        rest = min(self._rest, num // (2 * count))
+        rest = min(self._rest, num_candidates // (2 * count))
         is_resting = (self._last_used >= 0) & (self._batch - self._last_used <= rest)
         rank = is_resting.astype(int)
         rank[list(taken)] = 2
+        rank[self._order[num_candidates:]] = 4
         weight, explored = np.ones(num), []
         if self._is_predictive:
             weight = useful_chance(*self._logits(), self.num_generations) ** SHARPNESS
@@ -326,7 +348,7 @@ class PredictiveCurriculum(Curriculum):
 
         Weights, spread and offsets, all unknown yet, are fitted by expectation maximisation.
         """
-        self._counts = counts
+        self._counts, self._mean = counts, np.zeros_like(self._mean)
         problems = np.array(list(counts), dtype=int)
         right, total = np.array(list(counts.values())).T
         features, num = self._features[problems], len(problems) + PRIOR_COUNT
@@ -346,7 +368,7 @@ class PredictiveCurriculum(Curriculum):
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as JSON takes it; floats survive the round trip exactly."""
         arrays = {name: getattr(self, f"_{name}").tolist() for name in ARRAYS}
-        return {"batch": self._batch} | arrays
+        return {"batch": self._batch, "num_candidates": self._num_candidates} | arrays
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state_dict()` of a curriculum over the same problems."""
@@ -358,6 +380,7 @@ class PredictiveCurriculum(Curriculum):
                 "same data, version and keys, or start a new run in another output_dir"
             )
         self._batch = state["batch"]
+        self._num_candidates = state.get("num_candidates", len(self._order))
         for name in ARRAYS:
             setattr(self, f"_{name}", np.array(state[name]))
 

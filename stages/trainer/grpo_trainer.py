@@ -38,7 +38,7 @@ from stages.trainer.evaluation import (
 )
 from stages.trainer.guard_actions import GuardActions
 from stages.trainer.guards import GuardSettings
-from stages.trainer.prompt_states import prompt_components
+from stages.trainer.prompt_states import PromptReader
 from stages.trainer.rollouts import Groups
 from stages.trainer.update import (
     AUTO,
@@ -141,6 +141,8 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
                     f"curriculum: {type(curriculum).__name__}.next_round would never be called; "
                     "set max_rounds above 0"
                 )
+            if curriculum.num_components:
+                self.extra_state["prompts"] = PromptReader(self)  # a resume loads it first
             self.extra_state["curriculum"] = curriculum
         if curriculum is not None or columns is not None:
             if not isinstance(rows := self.train_dataset, Dataset):
@@ -318,11 +320,17 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         if self.curriculum is None:
             return None
         num_groups = num_mine * self.accelerator.num_processes
+        self._read_prompts(num_groups)
         problems = self.curriculum.choose(num_groups)
         if problems is not None:
             name = f"{type(self.curriculum).__name__}.choose"
             check_choice(name, problems, num_groups, len(self.train_dataset))
         return problems
+
+    def _read_prompts(self, num_groups: int) -> None:
+        """Read the prompts that the curriculum needs for its next choice."""
+        if self.curriculum is not None and self.curriculum.num_components:
+            self.extra_state["prompts"].read(self.curriculum.candidates(num_groups))
 
     def _choose_again(self, groups: Groups) -> list[int] | None:
         """The curriculum's problems for one more round; None or none: train on `groups`."""
@@ -563,12 +571,12 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
 
     def _load_checkpoint(self) -> None:
         """Called as training starts, when the Trainer has loaded what it keeps itself."""
-        if self.curriculum is not None and self.curriculum.num_components:
-            self.curriculum.see(prompt_components(self, self.curriculum.num_components))
         if self.start_checkpoint:
             resume.load_generation_state(self, Path(self.start_checkpoint))
             if self.args.should_save:
                 resume.abandon_later_checkpoints(self.args.output_dir, self.state.global_step)
+        else:
+            self._read_prompts(self.args.generation_batch_size // self.num_generations)
 
     # Evaluation
 

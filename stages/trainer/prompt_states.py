@@ -1,11 +1,13 @@
 """Hidden states of the prompts, by which the curriculum compares problems.
 
-The trainer makes one forward pass over each prompt, before the first step. Problems with similar
-states are about equally hard for the model. So the curriculum learns from one problem about others
-(linear probes of hidden states, arXiv:1610.01644).
+Problems with similar states are about equally hard for the model. So the curriculum learns from one
+problem about others (linear probes of hidden states, arXiv:1610.01644). The trainer makes one
+forward pass over each prompt, when its problem may be chosen for the first time. The first prompts
+fix the directions of the components. Later ones are projected on them, so a weight of the
+curriculum keeps its meaning. A later prompt is read by the model of that step.
 """
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,42 +15,81 @@ import torch
 
 from pipeline.console import say
 from pipeline.errors import UserError
-from pipeline.manifest import open_whole
 from pipeline.prompts import render_prompt
 from stages.trainer.guard_actions import of_main_process
 
-FILE = "prompt_components.npy"  # in the output folder, for a resumed run
 BATCH_SIZE = 16  # prompts of one forward pass
+ARRAYS = ("components", "directions", "origin")  # of a saved state
 
 
-def prompt_components(trainer: Any, num: int) -> np.ndarray:
-    """Principal components of the hidden states of all prompts of a trainer, (N, num).
+class PromptReader:
+    """Reads the prompts of the problems that a trainer's curriculum may choose.
 
-    Each has mean 0 and variance 1; 0 where the states have fewer. A collective call: the same on
-    all processes. They belong to the model that the run started from, so a resumed run reads them.
+    The results of reading are part of every checkpoint, for an exact resume.
     """
-    file, is_main = Path(trainer.args.output_dir) / FILE, trainer.accelerator.is_main_process
-    if trainer.start_checkpoint:
-        if not of_main_process(file.exists()):
-            raise UserError(f"{file}: is missing; start a new run in another output_dir")
-        return of_main_process(np.load(file) if is_main else None)
-    states = prompt_states(trainer)
-    components = principal_components(states, num).numpy() if is_main else None
-    if is_main:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with open_whole(file, "wb") as opened:
-            np.save(opened, components)
-        say(f"grpo: {num} components of the model's states of {len(states):,} prompts -> {file}")
-    return of_main_process(components)
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer, self._num = trainer, trainer.curriculum.num_components
+        self._read: list[int] = []  # problems
+        self._components = np.zeros((0, self._num), dtype=np.float32)  # (N, num), 0: not read
+        self._directions, self._origin = self._components, self._components  # not known
+
+    def read(self, problems: Sequence[int]) -> None:
+        """Read the prompts of problems, but for those read before, and show them to the curriculum.
+
+        A collective call: the same on all processes.
+
+        Raises:
+            UserError: a state is not finite.
+        """
+        new = np.setdiff1d(problems, self._read).tolist()
+        if not new:
+            return
+        states, found = prompt_states(self._trainer, new), None
+        if self._trainer.accelerator.is_main_process and states.isfinite().all():
+            if self._read:
+                found = states.numpy() @ self._directions - self._origin
+            else:
+                say(f"grpo: {self._num} components of the model's states of {len(new):,} prompts")
+                found = principal_components(states, self._num)
+        found = of_main_process(found)
+        if found is None:
+            raise UserError(
+                "model_name_or_path: the model's states of the prompts are not finite; fix its "
+                "weights or dtype, or lower learning_rate"
+            )
+        if not self._read:
+            found, self._directions, self._origin = found
+            shape = len(self._trainer.train_dataset), self._num
+            self._components = np.zeros(shape, dtype=np.float32)
+        self._components[new] = found
+        self._read += new
+        self._trainer.curriculum.see(self._components)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was read, and the directions, as JSON takes it."""
+        arrays = {name: getattr(self, f"_{name}").tolist() for name in ARRAYS}
+        return {"read": self._read} | arrays
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take the values of `state_dict()` back, and show them to the curriculum."""
+        self._read = state["read"]
+        for name in ARRAYS:
+            setattr(self, f"_{name}", np.array(state[name], dtype=np.float32))
+        if self._read:
+            self._trainer.curriculum.see(self._components)
 
 
-def prompt_states(trainer: Any) -> torch.Tensor:
-    """States of all prompts of `train_dataset`, (N, 4 * hidden size), on the main process.
+def prompt_states(trainer: Any, problems: Sequence[int]) -> torch.Tensor:
+    """States of the prompts of some rows of `train_dataset`, (n, 4 * hidden size), in their order.
+
+    On the main process; empty on the others.
 
     Of the middle and the last layer, the mean over the tokens and the state of the last token.
     """
     accelerator, tokenizer = trainer.accelerator, trainer.processing_class
-    texts = [render_prompt(row, tokenizer) for row in trainer.train_dataset["prompt"]]
+    prompts = trainer.train_dataset["prompt"]
+    texts = [render_prompt(prompts[number], tokenizer) for number in problems]
     size = BATCH_SIZE * accelerator.num_processes
     by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     padded = by_length + by_length[-1:] * (-len(texts) % size)  # whole batches for every process
@@ -81,14 +122,27 @@ def prompt_states(trainer: Any) -> torch.Tensor:
     return torch.cat(parts)[: len(texts)][torch.tensor(by_length).argsort()]
 
 
-def principal_components(states: torch.Tensor, num: int) -> torch.Tensor:
-    """Of standardised columns, each of variance 1: shape (N, H) -> (N, num). NaN: not finite."""
-    if not states.isfinite().all():
-        return torch.full((len(states), num), torch.nan)  # for all processes to see
-    states = (states - states.mean(dim=0)) / (states.std(dim=0) + 1e-6)
+def principal_components(
+    states: torch.Tensor, num: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Principal components of states, (n, H), whose columns are standardised first.
+
+    Returns:
+        The components, (n, num), each of mean 0 and variance 1; 0 where the states have fewer. Then
+        directions, (H, num), and origin, (num,), with which `states @ directions - origin` are the
+        components, but for rounding.
+    """
+    mean, deviation = states.mean(dim=0), states.std(dim=0) + 1e-6
+    standard = (states - mean) / deviation
     num_found = min(num, *states.shape)
     with torch.random.fork_rng(devices=[]):  # the algorithm is a random one
         torch.manual_seed(0)
-        left, sizes, _ = torch.pca_lowrank(states, q=num_found, niter=4)
-    left = left * (sizes > 1e-4 * sizes.max())  # what is smaller is rounding
-    return torch.nn.functional.pad(left * len(states) ** 0.5, (0, num - num_found))
+        left, sizes, right = torch.pca_lowrank(standard, q=num_found, niter=4)
+    is_kept = sizes > 1e-4 * sizes.max()  # what is smaller is rounding
+    scale = len(states) ** 0.5
+    directions = right / deviation.unsqueeze(1) * torch.where(is_kept, scale / sizes, 0)
+    missing = (0, num - num_found)
+    components, directions = (
+        torch.nn.functional.pad(part, missing) for part in (left * is_kept * scale, directions)
+    )
+    return components.numpy(), directions.numpy(), (mean @ directions).numpy()

@@ -12,7 +12,6 @@ import pytest
 from pipeline import manifest
 from stages.arguments import GrpoArguments
 from stages.trainer.curriculum import build_curriculum
-from stages.trainer.prompt_states import FILE
 from tests.integration.trainer.recorders import (
     SIZE,
     generation_batches,
@@ -164,7 +163,7 @@ def train(run_stage, monkeypatch, pool):
             folder = run_stage("grpo", **values)
         ((trainer, twin),) = trainers
         if getattr(twin, "num_components", 0):
-            twin.see(np.load(f"{trainer.args.output_dir}/{FILE}"))
+            twin.see(np.array(trainer.extra_state["prompts"].state_dict()["components"]))
         num = sum(len(one["rows"]) for step in steps for one in step["rounds"])
         assert manifest.read(folder)["counts"]["completions"] == num
         assert steps[-1]["num_completions"] == num

@@ -13,10 +13,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from stages.trainer.prompt_states import FILE
 from tests.integration.trainer.fsdp_on_cpu import HALF, shard_on_cpu
 from tests.integration.trainer.recorders import record_batches
-from tests.integration.trainer.runs import read_history
+from tests.integration.trainer.runs import read_extra, read_history
 
 pytestmark = pytest.mark.integration
 needs_deepspeed = pytest.mark.skipif(not find_spec("deepspeed"), reason="DeepSpeed not installed")
@@ -148,18 +147,24 @@ SHARDED = {"zero3": "global_step2/*_model_states.pt", "fsdp2": "rng_state_*.pth"
     "engine", [pytest.param("zero3", marks=needs_deepspeed), pytest.param("fsdp2")]
 )
 def test_a_sharded_model_generates_and_trains(fork_server, write_recipe, tmp_path, engine):
-    """With completions and prompt states of the model, whose weights lie in two processes."""
-    settings = {"per_device_train_batch_size": 4, "beta": 0.1, "curriculum": "predictive"}
-    components = {}
+    """With completions and prompt states of the model, whose weights lie in two processes.
+
+    Of the 12 prompts 9 are read before the first step, the others before the second.
+    """
+    settings = {"beta": 0.1, "curriculum": "predictive", "prompt_components": 3, "save_steps": 1}
+    components = []
     for num_processes, config in ((1, None), (2, engine)):
         folder = tmp_path / str(num_processes) / "grpo"
-        recipe = write_recipe("grpo", **settings, prompt_components=3, output_dir=str(folder))
+        settings |= {"per_device_train_batch_size": 8 // num_processes, "output_dir": str(folder)}
+        recipe = write_recipe("grpo", **settings)
         setup = shard_on_cpu if config == "fsdp2" else None
         fork_server.finish(recipe, num_processes, config=config, setup=setup)
-        components[num_processes] = np.load(folder / FILE)
-    assert np.abs(components[1]).sum() > 0
-    # Components have no sign of their own.
-    assert np.allclose(np.abs(components[1]), np.abs(components[2]), atol=1e-3)
+        first, then = (read_extra(folder, step)["extra"]["prompts"] for step in (1, 2))
+        assert len(first["read"]) == 9 and sorted(then["read"]) == [*range(12)]
+        assert np.all(np.any(then["components"], axis=1))
+        # Components have no sign of their own.
+        components.append(np.abs(first["components"]))
+    assert np.allclose(*components, atol=1e-3)
     AutoModelForCausalLM.from_pretrained(folder)
     assert len(list(folder.glob(f"checkpoint-2/{SHARDED[engine]}"))) == 2
 

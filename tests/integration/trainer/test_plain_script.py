@@ -259,7 +259,8 @@ def train_as_one_of_two(model, folder):
         ref_model_sync_steps=1, learning_rate=1e-2, eval_strategy="steps", eval_steps=2,
         per_device_eval_batch_size=4, logging_steps=1,
     )  # fmt: skip
-    curriculum = Refill(PredictiveCurriculum([0] * len(ROWS), 4, args.seed), 1)
+    curriculum = PredictiveCurriculum([0] * len(ROWS), 4, args.seed, num_components=1)
+    curriculum = Refill(curriculum, 1)  # it reads a part of the prompts before each batch
     parts = {"curriculum": curriculum, "dead_groups": "drop", "update_tokens": 40}
     trainer = MathGRPOTrainer(
         model, my_reward, args, Dataset.from_list(ROWS), Dataset.from_list(ROWS[:4]),

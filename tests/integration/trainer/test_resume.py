@@ -63,7 +63,9 @@ def assert_equal(found, expected):
 CASES = {
     "one batch a step": (
         1,
-        {"max_steps": 13, "per_device_train_batch_size": 8},  # 6 steps an epoch
+        # 6 of the 12 prompts are read before step 1, 4 before step 2, 2 before step 3.
+        {"max_steps": 13, "per_device_train_batch_size": 8, "curriculum": "predictive",
+         "rest_batches": 1, "prompt_components": 1},
         # The last: it is done, lies at no epoch's end, and has no manifest.
         ["saved 1", "generating 4", "saving 6", "saved 6", "saved 13"],
     ),

@@ -32,11 +32,12 @@ def build(num=40, seed=0, peers=None, **keys):
     return PredictiveCurriculum(peers or ["one"] * num, SIZE, seed, **keys)
 
 
-def run(curriculum, pass_rates, batches, num_groups=8):
+def run(curriculum, pass_rates, batches, num_groups=8, components=None):
     """Choose, roll out and update.
 
     Args:
         pass_rates: of a policy, shape (N,); or a function of the batch that gives them.
+        components: of the prompts, (N, D), which are read as a trainer reads them.
 
     Returns:
         The problems of each batch, and the share of uniform groups in each.
@@ -44,7 +45,12 @@ def run(curriculum, pass_rates, batches, num_groups=8):
     rng, chosen, uniform = np.random.default_rng(7), [], []
     for batch in range(batches):
         rates = pass_rates(batch) if callable(pass_rates) else pass_rates
+        if components is not None:
+            read = np.zeros((len(components), 1))
+            read[curriculum.candidates(num_groups)] = 1
+            curriculum.see(components * read)
         chosen.append(curriculum.choose(num_groups) or curriculum.draw(num_groups))
+        assert components is None or read[chosen[-1]].all()
         right = rng.binomial(SIZE, rates[chosen[-1]])
         curriculum.observe(chosen[-1], right.tolist(), SIZE)
         uniform.append(np.isin(right, (0, SIZE)).mean())
@@ -135,14 +141,29 @@ def test_used_problems_rest(is_predictive):
     assert min(use_gaps(run(build(20, rest=3, **keys), rates[:20], 25)[0])) == 2
 
 
+@pytest.mark.parametrize("num", [30, 120])
 @pytest.mark.parametrize(("share", "num_groups"), [(0.25, 8), (0.05, 8), (1.0, 7), (0.3, 4)])
-def test_no_problem_is_forgotten(share, num_groups):
+def test_no_problem_is_forgotten(share, num_groups, num):
     """Each of N is used once in N / (share n) batches, though the policy is sure about most."""
-    rates = np.array([0.5] * 8 + [0.999] * 22)
-    window = math.ceil(30 / (share * num_groups)) + 1  # shares of a choice add up
-    chosen, _ = run(build(30, explore_share=share, rest=0), rates, 2 * window, num_groups)
-    assert {i for problems in chosen[:window] for i in problems} == {*range(30)}
-    assert {i for problems in chosen[window:] for i in problems} == {*range(30)}
+    rates = np.array([0.5] * 8 + [0.999] * (num - 8))
+    window = math.ceil(num / (share * num_groups)) + 1  # shares of a choice add up
+    curriculum = build(num, explore_share=share, rest=0, num_components=1)
+    chosen, _ = run(curriculum, rates, 2 * window, num_groups, np.zeros((num, 1)))
+    assert {i for problems in chosen[:window] for i in problems} == {*range(num)}
+    assert {i for problems in chosen[window:] for i in problems} == {*range(num)}
+
+
+def test_candidates_grow_with_every_batch():
+    """Three batches' problems or components, then two batches' more, until all are read."""
+    curriculum, sizes = build(100, num_components=9), []
+    for _ in range(6):
+        sizes.append(len({*curriculum.candidates(8)}))
+        curriculum.choose(8)
+    assert sizes == [27, 43, 59, 75, 91, 100]
+    # Offline pass rates are of all problems, and worth more than the seconds of reading.
+    curriculum = build(100, num_components=9)
+    curriculum.learn_prior({0: (1, 8)})
+    assert len(curriculum.candidates(8)) == 100
 
 
 # Learning
@@ -237,15 +258,16 @@ def test_a_group_teaches_about_every_problem_like_it():
 # Going on
 
 
-def test_a_curriculum_goes_on_exactly():
-    rates = np.linspace(0.05, 0.95, 40)
-    first, second = build(peers=list("abcd") * 10), build(peers=list("abcd") * 10)
-    run(first, rates, 7)
+@pytest.mark.parametrize("components", [None, np.random.default_rng(0).normal(size=(60, 2))])
+def test_a_curriculum_goes_on_exactly(components):
+    """Also where a part of the prompts has been read."""
+    rates, keys = np.linspace(0.05, 0.95, 60), {"peers": list("abcd") * 15, "num_components": 2}
+    first, second = build(**keys), build(**keys)
+    run(first, rates, 2, components=components)
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert second.state_dict() == first.state_dict()
-    assert second.pass_rates(range(40)) == first.pass_rates(range(40))
     for curriculum in (first, second):
-        run(curriculum, rates[::-1], 5)
+        run(curriculum, rates[::-1], 5, components=components)
     assert second.state_dict() == first.state_dict()
     assert second.draw(40) == first.draw(40)
 
@@ -259,6 +281,8 @@ def test_a_state_of_other_problems_is_refused():
     for state in (seeing.state_dict(), older):
         with pytest.raises(UserError, match="its curriculum has 40 problems and"):
             build().load_state_dict(state)
+    with pytest.raises(UserError, match="has 41 rows, the run began with 40;"):
+        build(41, num_components=2).see(np.zeros((40, 2)))
 
 
 # The posterior of a logit, against dense sums over a fine grid
