@@ -1,22 +1,21 @@
-"""Generation without vLLM, ours against transformers' `generate`, which TRL calls, on one batch.
+"""Generation without vLLM: ours, transformers' `generate` and its `generate_batch`, on one model.
 
     python -m benchmarks.generation --model FOLDER --problems runs/x/data/grpo_train.jsonl
 
-The two take turns in one process, on the same prompts. Compared is the CPU time of the process
-(user and system) for each generated token, as other jobs change the wall time. On a GPU it is the
-wall time. First both complete
-the prompts greedily, which shows whether they write the same. A model that has not learned to end
-its answers gets an `end_bias`, added to the logit of the end in both.
+TRL calls `generate`, or `generate_batch` where the recipe asks for continuous batching. The three
+take turns in one process, on the same prompts, in batches of several sizes. Compared is the CPU
+time of the process for each generated token; on a GPU it is the wall time. First all complete the
+prompts greedily, which shows whether they write the same. Random weights hardly ever write the end
+token, so `end_share` lets other tokens end a completion, too. `keep` writes what was found to where
+stages on such a device read it (`data_prep.sampling.fastest`).
 """
 
-import resource
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
-from benchmarks.table import Interval, about, publish, ratio_interval, show_interval, tell, wrap
+from benchmarks.table import about, publish, ratio_interval, show_interval, tell, wrap
+from data_prep.sampling.fastest import BATCHED, LOOPS, OURS, THEIRS, device_name, keep_finding
 from data_prep.schema import read_problems
 from pipeline.console import quiet_imports
 from pipeline.errors import UserError, run_cli
@@ -24,8 +23,6 @@ from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import render_prompt
 from pipeline.settings import parse, setting
 from pipeline.values import Count
-
-NAMES = ("transformers", "ours")
 
 
 @dataclass
@@ -35,160 +32,172 @@ class BenchArguments:
     model: str = field(metadata={"help": "a model's folder"})
     problems: str = field(metadata={"help": "JSON lines with the columns of grpo_train.jsonl"})
     out: str = setting("runs/results/generation.md", "the page to write")
-    num_prompts: Count = setting(16, "prompts of a batch")
+    sizes: list[Count] = setting([16], "prompts of a batch, of each size")
     num_rollouts: Count = setting(8, "completions of each")
     max_new_tokens: Count = setting(48, "longest completion, tokens")
-    end_bias: float = setting(0.0, "added to the logit of the end token")
-    num_turns: Count = setting(5, "turns, in each of which both generate")
+    end_share: float = setting(0.0, "share of all tokens that end a completion, 0..1")
+    num_turns: Count = setting(5, "turns of each size, in each of which all generate")
     num_threads: Count = setting(2, "threads of torch")
     dtype: Literal["float32", "bfloat16"] = setting("float32", "of the weights: float32, bfloat16")
+    memory: float = setting(0.5, "share of the memory that generate_batch takes; TRL's by default")
+    keep: bool = setting(False, "whether stages on such a device may follow what is found")
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one call took, in CPU seconds of the process, and how much it generated.
+    """What one call took, seconds as the module says, and how much it generated."""
 
-    On a GPU all seconds are wall time, and none of them is `system`.
-    """
-
-    user: float
-    system: float
+    seconds: float
     num_tokens: int
 
-    @property
-    def per_token(self) -> float:
-        """Seconds a token."""
-        return (self.user + self.system) / self.num_tokens
+
+def cut(row: list[int], ends: set[int]) -> list[int]:
+    """A completion's tokens as far as its first end, which counts."""
+    end = next((place for place, token in enumerate(row) if token in ends), len(row))
+    return row[: end + 1]
 
 
-def completions(sequences: Any, width: int, end: int) -> list[list[int]]:
-    """The tokens behind a prompt of `width` as far as the end token, which counts."""
-    rows = sequences[:, width:].tolist()
-    return [row[: row.index(end) + 1] if end in row else row for row in rows]
+class Generator:
+    """A model that completes the same problems by each loop.
+
+    Raises:
+        UserError: there are too few problems.
+    """
+
+    def __init__(self, args: BenchArguments) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, GenerationConfig
+
+        torch.set_num_threads(args.num_threads)
+        self.tokenizer = load_tokenizer(args.model, "model")
+        self.tokenizer.padding_side = "left"
+        problems = list(islice(read_problems(args.problems), max(args.sizes)))
+        if len(problems) < max(args.sizes):
+            raise UserError(f"problems: {args.problems} has {len(problems)} rows; lower sizes")
+        self._texts = [render_prompt(row["prompt"], self.tokenizer) for row in problems]
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        dtype = getattr(torch, args.dtype)
+        model = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype)
+        self.model = model.to(self.device)
+        end = self.tokenizer.eos_token_id
+        self.model.generation_config = GenerationConfig(pad_token_id=end)
+        num_ends = round(args.end_share * model.config.vocab_size)
+        self.ends, self._memory = {end}, args.memory
+        if num_ends:
+            self.ends |= {*range(0, model.config.vocab_size, model.config.vocab_size // num_ends)}
+        self._how = {
+            "eos_token_id": sorted(self.ends), "pad_token_id": end,
+            "max_new_tokens": args.max_new_tokens, "disable_compile": True,
+        }  # fmt: skip
+
+    def complete(
+        self, loop: str, num_prompts: int, num_rollouts: int, seed: int | None = None
+    ) -> tuple[Turn, list[list[int]]]:
+        """Call one of `LOOPS` once, sampling with a seed or greedily.
+
+        Raises:
+            RuntimeError: `generate_batch` did not finish, for a reason that it has logged.
+        """
+        import torch
+        from transformers import ContinuousBatchingConfig, GenerationConfig
+
+        from benchmarks.throughput_runs import now
+        from data_prep.sampling.generate import generate
+
+        texts = [text for text in self._texts[:num_prompts] for _ in range(num_rollouts)]
+        sampling = {"do_sample": False} if seed is None else {"do_sample": True, "top_k": 0}
+        config = GenerationConfig(**self._how, **sampling)
+        torch.manual_seed(seed or 0)
+        start = now()
+        if loop == BATCHED:
+            ids = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+            room = ContinuousBatchingConfig(max_memory_percent=self._memory)
+            with torch.no_grad():
+                found = self.model.generate_batch(
+                    ids, generation_config=config, continuous_batching_config=room
+                )
+            rows = [one.generated_tokens for one in found.values()]
+        else:
+            given = self.tokenizer(
+                texts, add_special_tokens=False, padding=True, return_tensors="pt"
+            ).to(self.device)
+            call = generate if loop == OURS else type(self.model).generate
+            self.model.train()  # as TRL leaves it
+            sequences = call(
+                self.model, input_ids=given["input_ids"], attention_mask=given["attention_mask"],
+                generation_config=config,
+            )  # fmt: skip
+            rows = sequences[:, given["input_ids"].size(1) :].tolist()
+        seconds = now() - start
+        if len(rows) < len(texts):
+            raise RuntimeError(f"{len(rows)} of {len(texts)} completions")
+        rows = [cut(row, self.ends) for row in rows]
+        return Turn(seconds, sum(map(len, rows))), rows
 
 
-def clock() -> tuple[float, float]:
-    """User and system seconds of the process; on a GPU the wall time, when its work is done."""
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-        return time.perf_counter(), 0.0
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime, used.ru_stime
-
-
-def measure(call: Callable[[], Any], width: int, end: int) -> tuple[Turn, list[list[int]]]:
-    """Call once; returns what it took, and the completions."""
-    before = clock()
-    sequences = call()
-    after = clock()
-    rows = completions(sequences, width, end)
-    return Turn(after[0] - before[0], after[1] - before[1], sum(map(len, rows))), rows
-
-
-def load(args: BenchArguments) -> tuple[Any, dict[str, Any], int]:
-    """The model, the inputs of a batch and the id of the end token."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    torch.set_num_threads(args.num_threads)
-    tokenizer = load_tokenizer(args.model, "model")
-    problems = list(islice(read_problems(args.problems), args.num_prompts))
-    if len(problems) < args.num_prompts:
-        raise UserError(
-            f"problems: {args.problems} has only {len(problems)} rows; lower num_prompts"
-        )
-    texts = [render_prompt(row["prompt"], tokenizer) for row in problems]
-    each = [text for text in texts for _ in range(args.num_rollouts)]
-    tokenizer.padding_side = "left"
-    inputs = dict(tokenizer(each, add_special_tokens=False, padding=True, return_tensors="pt"))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = getattr(torch, args.dtype)
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype).to(device)
-    kept = {name: inputs[name].to(device) for name in ("input_ids", "attention_mask")}
-    return model.train(), kept, tokenizer.eos_token_id  # TRL leaves the model in training mode
-
-
-def measure_all(args: BenchArguments) -> tuple[dict[str, list[Turn]], str, int]:
-    """The turns of each, which greedy completions are equal, and the tokens of a prompt."""
-    import torch
-    from transformers import GenerationConfig
-
-    from data_prep.sampling.generate import generate
-
-    model, inputs, end = load(args)
-    model.generation_config = GenerationConfig(pad_token_id=end)
-    width = inputs["input_ids"].size(1)
-    ends = {"eos_token_id": end, "pad_token_id": end, "max_new_tokens": args.max_new_tokens}
-    if args.end_bias:
-        ends["sequence_bias"] = {(end,): args.end_bias}
-    greedy = GenerationConfig(do_sample=False, **ends)
-    sampled = GenerationConfig(do_sample=True, top_k=0, disable_compile=True, **ends)
-
-    def call(name: str, config: Any, step: int = 1) -> tuple[Turn, list[list[int]]]:
-        loop = generate if name == "ours" else type(model).generate
-        some = {key: rows[::step] for key, rows in inputs.items()}
-        return measure(lambda: loop(model, **some, generation_config=config), width, end)
-
-    # Greedy rollouts of a prompt are alike: two are enough.
-    step = max(1, args.num_rollouts // 2)
-    (_, theirs), (_, ours) = (call(name, greedy, step) for name in NAMES)
-    num_equal = sum(one == other for one, other in zip(theirs, ours, strict=True))
-    tell(f"greedy: {num_equal} of {len(ours)} completions are equal")
-    turns: dict[str, list[Turn]] = {name: [] for name in NAMES}
-    for number in range(args.num_turns):
-        for name in NAMES if number % 2 else reversed(NAMES):
-            torch.manual_seed(number)
-            turns[name].append(call(name, sampled)[0])
-            tell(f"{name}: {turns[name][-1]}")
-    return turns, f"{num_equal} of {len(ours)}", width
-
-
-def ratio(turns: dict[str, list[Turn]]) -> Interval:
-    """Seconds a token, transformers' over ours: geometric mean and 95 % interval."""
-    pairs = zip(turns["transformers"], turns["ours"], strict=True)
-    return ratio_interval([one.per_token / other.per_token for one, other in pairs])
+def compare(generator: Generator, num_prompts: int) -> dict[str, str]:
+    """Which loops work, and how many of their greedy completions equal transformers'."""
+    found, theirs = {}, []
+    for loop in LOOPS:
+        try:
+            rows = generator.complete(loop, num_prompts, 2)[1]  # all rollouts of a prompt are alike
+        except (RuntimeError, ValueError, ImportError) as error:
+            if loop != BATCHED:
+                raise
+            tell(f"{loop} does not work here: {' '.join(str(error).split())}")
+            continue
+        theirs = theirs or rows
+        equal = sum(one == other for one, other in zip(theirs, rows, strict=True))
+        found[loop] = f"{equal} of {len(rows)}"
+    return found
 
 
 def main() -> None:
     """Measure, and write the table."""
     (args,) = parse(__doc__, BenchArguments)
     quiet_imports()
-    import torch
-
-    turns, num_equal, width = measure_all(args)
-    is_gpu, rows = torch.cuda.is_available(), []
-    unit, time_is = ("s", "time") if is_gpu else ("CPU s", "CPU time")
-    for name in NAMES:
-        total = [sum(getattr(one, key) for one in turns[name]) for key in ("user", "system")]
-        num_tokens = sum(one.num_tokens for one in turns[name])
-        num_rows = args.num_turns * args.num_prompts * args.num_rollouts
-        share = {} if is_gpu else {"of it system": f"{total[1] / sum(total):.0%}"}
-        rows.append(
-            {
-                "generation": name,
-                f"{unit} a batch": f"{sum(total) / args.num_turns:.1f}",
-                **share,
-                f"tokens a {unit}": f"{num_tokens / sum(total):.1f}",
-                "tokens a completion": f"{num_tokens / num_rows:.1f}",
-            }
-        )
-    speed = ratio(turns)
+    generator = Generator(args)
+    equal = compare(generator, min(args.sizes))
+    turns: dict[str, dict[int, list[Turn]]] = {loop: {n: [] for n in args.sizes} for loop in equal}
+    for size in args.sizes:
+        for number in range(args.num_turns):
+            for loop in [*equal][:: 1 if number % 2 else -1]:
+                turn, _ = generator.complete(loop, size, args.num_rollouts, number)
+                turns[loop][size].append(turn)
+                tell(f"{loop}, {size} prompts: {turn.num_tokens} tokens in {turn.seconds:.2f} s")
+    rows, speeds = [], {}
+    for loop, sizes in turns.items():
+        for size, found in sizes.items():
+            seconds = [one.seconds / one.num_tokens for one in found]
+            first = [one.seconds / one.num_tokens for one in turns[THEIRS][size]]
+            ratios = [a / b for a, b in zip(first, seconds, strict=True)]
+            rows.append(
+                {
+                    "prompts": str(size),
+                    "generation": loop,
+                    "tokens/s": f"{len(seconds) / sum(seconds):,.1f}",
+                    "speed": show_interval(ratio_interval(ratios)),
+                    "greedy completions equal": equal[loop],
+                }
+            )
+        every = [one for found in sizes.values() for one in found]
+        speeds[loop] = sum(one.num_tokens for one in every) / sum(one.seconds for one in every)
+    rows.sort(key=lambda row: int(row["prompts"]))
+    name = device_name(generator.device)
     how = (
-        f"{args.num_prompts} prompts x {args.num_rollouts} completions of up to "
-        f"{args.max_new_tokens} tokens, {args.num_turns} turns. Prompts have up to {width} tokens. "
-        f"Weights are {args.dtype}. "
-        + (f"{torch.cuda.get_device_name()}, wall time." if is_gpu else "")
-        + ("" if is_gpu else f"CPU time is that of the process, with {args.num_threads} threads.")
+        f"Batches of prompts x {args.num_rollouts} completions of up to {args.max_new_tokens} "
+        f"tokens, {args.num_turns} turns. Weights are {args.dtype}. Seconds are "
+        + (f"wall time on {name}. " if name != "cpu" else "the process's CPU time. ")
+        + "Speed is the ratio to the first, geometric mean [95 % interval]."
     )
-    note = (
-        f"transformers' {time_is} a token is {show_interval(speed)} times ours "
-        f"(95 % interval). Greedy, {num_equal} completions are equal."
-    )
-    figures = {"about": about(), "ratio": speed, "equal": num_equal, "turns": turns}
-    figures["turns"] = {name: [vars(one) for one in found] for name, found in turns.items()}
-    publish(args.out, "Generation without vLLM", wrap(how), rows, figures, wrap(note))
+    figures = {"about": about(), "tokens_per_second": speeds, "turns": {}}
+    figures["turns"] = {
+        loop: {size: [asdict(one) for one in found] for size, found in sizes.items()}
+        for loop, sizes in turns.items()
+    }
+    publish(args.out, "Generation without vLLM", wrap(how), rows, figures)
+    if args.keep:
+        tell(f"{keep_finding(name, speeds)} is written")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 Needs no network, no weights and no data: lengths are those of GSM8K and NuminaMath-CoT, kept in
 `length_mix.json`; tokens are random. Tokens per second count real tokens, never padding. Ratios
 are between trainers that took turns in this run, and only where their losses and gradients agree.
+Where torch has `varlen_attn`, our update is measured without it, too ("by row").
 """
 
 import os
@@ -19,6 +20,7 @@ from benchmarks.table import about, publish, ratio_interval, show_interval, wrap
 from pipeline.console import quiet
 from pipeline.errors import run_cli
 from pipeline.settings import parse
+from pipeline.values import Count
 from stages.preflight.inputs import load_shape
 
 PARTS = {
@@ -54,7 +56,9 @@ class BenchArguments:
     num_groups: int = field(default=16, metadata={"help": "groups in a generation batch"})
     num_generations: int = field(default=8, metadata={"help": "rollouts in a group"})
     grpo_batch_size: int = field(default=16, metadata={"help": "rollouts in a micro-batch"})
-    update_tokens: int = field(default=2048, metadata={"help": "as the recipes' key"})
+    update_tokens: Count | Literal["auto"] = field(
+        default="auto", metadata={"help": "of our update, as the recipes' key"}
+    )
     beta: float = field(default=0.0, metadata={"help": "KL weight; not 0 takes a reference model"})
     sft_rows: int = field(default=64, metadata={"help": "rows of a pass"})
     sft_rows_per_step: int = field(default=32, metadata={"help": "rows of an optimizer step"})
@@ -143,6 +147,7 @@ def summarise(
             "seconds": sum(seconds) / len(seconds),
             "mfu": needed / sum(seconds) / peak if peak and part != "uniform" else None,
             "memory": max((run["memory"] for run in runs if run["memory"]), default=None),
+            "attention": runs[0]["attention"],
             "ratio": ratio_interval([a / b for a, b in zip(first, seconds, strict=True)]),
         }
     return figures
@@ -154,6 +159,7 @@ def render(found: dict[str, dict[str, dict[str, Any]]]) -> list[dict[str, str]]:
         {
             "part": part,
             "trainer": name,
+            "attention": figures["attention"],
             "tokens/s": f"{figures['tokens_per_second']:,.0f}",
             "seconds": f"{figures['seconds']:.2f}",
             "MFU, %": "" if figures["mfu"] is None else f"{100 * figures['mfu']:.1f}",

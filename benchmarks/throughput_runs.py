@@ -26,7 +26,9 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer, pack_dataset
 
 from pipeline.errors import UserError
+from stages.packed_rows import use_varlen
 from stages.preflight.inputs import load_shape
+from stages.trainer import rows_apart
 from stages.trainer.grpo_trainer import MathGRPOTrainer
 from stages.trainer.guards import GuardSettings
 
@@ -40,7 +42,7 @@ UNIFORM_SHARE = 0.63  # of the groups of the published run this project starts f
 # and gradient norm of a GRPO step.
 SFT_TOLERANCE = {"float32": 1e-4, "bfloat16": 1e-3}
 GRPO_TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2}
-TRAINERS = {"stock": GRPOTrainer, "ours, rows padded": MathGRPOTrainer, "ours": MathGRPOTrainer}
+TRAINERS = {"stock": GRPOTrainer, "ours": MathGRPOTrainer, "ours, by row": MathGRPOTrainer}
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,7 @@ def train(trainer: Any) -> dict[str, Any]:
         "losses": [log["loss"] for log in logs],
         "grad_norms": [log["grad_norm"] for log in logs],
         "memory": torch.cuda.max_memory_allocated() if has_gpu else None,
+        "attention": trainer.model.config._attn_implementation,
     }
 
 
@@ -233,14 +236,15 @@ def take_turns(kinds: dict[str, Any], run: Callable, num_turns: int, check: Call
 
 
 class RecordedSFT(SFTTrainer):
-    """`SFTTrainer` that sums the loss over all completion tokens it has seen."""
+    """`SFTTrainer` that sums the loss over all completion tokens it has seen, on the device."""
 
-    nll, num_scored = 0.0, 0
+    nll: Any = 0.0
+    num_scored: Any = 0
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        self.nll += float(loss.detach()) * float(num_items_in_batch)  # TRL has divided by it
-        self.num_scored += int((inputs["labels"][:, 1:] != -100).sum())
+        self.nll = self.nll + loss.detach() * num_items_in_batch  # TRL has divided by it
+        self.num_scored = self.num_scored + (inputs["labels"][:, 1:] != -100).sum()
         return loss
 
 
@@ -250,8 +254,9 @@ def build_sft(
     """A trainer for one pass over the rows, in as many optimizer steps whatever the packing.
 
     A packed row is a micro-batch; without packing `sft_batch_size` rows are padded to their
-    longest. The learning rate is 0, so that the loss over all completion tokens of the pass is the
-    same whatever shares a batch, unless packed rows see each other.
+    longest. On a GPU packed rows may take `varlen`, as in our stage. The learning rate is 0, so
+    that the loss over all completion tokens of the pass is the same whatever shares a batch, unless
+    packed rows see each other.
     """
     steps = max(1, len(rows) // args.sft_rows_per_step)
     batch_size, num_batches = args.sft_batch_size, len(rows) // args.sft_batch_size
@@ -269,12 +274,15 @@ def build_sft(
         dataset_num_proc=None,
         **(args.training() | {"learning_rate": 0.0}),
     )
-    return RecordedSFT(
+    trainer = RecordedSFT(
         model=str(folder / "model"),
         args=config,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
     )
+    if packed_length:
+        use_varlen(trainer)
+    return trainer
 
 
 def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
@@ -287,8 +295,8 @@ def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
     def run(length: int | None, turn: int) -> dict[str, Any]:
         trainer = build_sft(length, rows[turn], args, folder, tokenizer)
         found = train(trainer)
-        mean = [trainer.nll / trainer.num_scored]
-        return found | {"mean_losses": mean, "num_scored": [trainer.num_scored]}
+        mean = [float(trainer.nll / trainer.num_scored)]
+        return found | {"mean_losses": mean, "num_scored": [int(trainer.num_scored)]}
 
     def check(runs: dict[str, dict[str, Any]]) -> float:
         check_equal("SFT", runs, ("num_scored",), 0.0)
@@ -301,6 +309,7 @@ def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
 
 def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts) -> Any:
     """A trainer (of `TRAINERS`) for one generation batch, which is one optimizer step."""
+    tokens = args.update_tokens
     config = GRPOConfig(
         output_dir=str(folder / "grpo"),
         num_generations=args.num_generations,
@@ -319,11 +328,11 @@ def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts) -> Any:
         train_dataset=Dataset.from_list([{"prompt": group.prompt} for group in rollouts.groups]),
         processing_class=rollouts.tokenizer,
         rollout_func=rollouts.generate,
-        **({} if name == "stock" else {"guards": GuardSettings()}),
-        **({"update_tokens": args.update_tokens} if name == "ours" else {}),
+        **({} if name == "stock" else {"guards": GuardSettings(), "update_tokens": tokens}),
     )
-    if name == "ours, rows padded":  # so late, the model keeps an attention that needs padding
-        trainer.update_tokens = args.update_tokens
+    if name == "ours, by row":
+        for model in filter(None, (trainer.model, trainer.ref_model)):
+            rows_apart.set_attention(model, rows_apart.BY_ROW)
     return trainer
 
 
@@ -347,5 +356,7 @@ def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str
         [(len(group.prompt), length) for group in turn.groups for length in group.lengths]
         for turn in rollouts
     ]
-    kinds = {name: name for name in TRAINERS}
+    on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    has_varlen = rows_apart.has_varlen(on, getattr(torch, args.precision))
+    kinds = {name: name for name in TRAINERS if has_varlen or name != "ours, by row"}
     return {"rows": lengths} | take_turns(kinds, run, args.num_turns, check)

@@ -228,8 +228,9 @@ class GrpoArguments(_GuardKeys):
         False, "where there is no box, the number at the end of the text is the answer"
     )
 
-    fast_generation: bool = setting(
-        True, "without vLLM: shared prompts read once, ended completions dropped"
+    fast_generation: bool | None = setting(
+        None,
+        "without vLLM: shared prompts read once, ended completions dropped; unset: if faster",
     )
     vllm_call_timeout: Positive = setting(
         1200.0, "a vLLM call that takes longer ends the run, seconds"

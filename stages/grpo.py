@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+from data_prep.sampling.fastest import uses_ours
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, grader_files, question_of, read_problems
 from grading.own_grader import COLUMN
@@ -200,7 +201,7 @@ def build_trainer(
         keeps_best=not args.validate_only,
         eval_sampling=args.eval_sampling(),
         dead_groups=args.dead_groups,
-        fast_generation=args.fast_generation,
+        fast_generation=not grpo.use_vllm and uses_ours(args.fast_generation, grpo.device, "grpo"),
         **training.trainer_kwargs(model, grpo),
     )
     if args.disable_dropout is not False and not dropout.is_asked(grpo.model_init_kwargs):

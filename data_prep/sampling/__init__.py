@@ -34,7 +34,10 @@ class SamplingArguments:
     top_p: float = setting(1.0, "nucleus sampling, 0..1")
     max_new_tokens: Count = setting(2048, "longest completion, tokens")
     batch_size: Count = setting(64, "hf: completions generated at once")
-    fast_generation: bool = setting(True, "hf: shared prompts read once, ended completions dropped")
+    fast_generation: bool | None = setting(
+        None,
+        "hf: shared prompts read once, ended completions dropped; unset: if faster",
+    )
     final_number: bool = setting(
         False, "where there is no box, the number at the end of the text is the answer"
     )

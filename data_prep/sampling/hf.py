@@ -17,6 +17,7 @@ import transformers
 
 from data_prep.sampling import SamplingArguments
 from data_prep.sampling.context import fit
+from data_prep.sampling.fastest import uses_ours
 from data_prep.sampling.generate import RowProcessor, generate
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 from pipeline.errors import OutOfMemoryError, UserError
@@ -161,7 +162,8 @@ class HfEngine:
         )
         device = f"cuda:{device_index}" if torch.cuda.is_available() else "cpu"
         self.model = model.to(device).eval()
-        self._batch_size, self._is_fast = args.batch_size, args.fast_generation
+        self._batch_size = args.batch_size
+        self._is_fast = uses_ours(args.fast_generation, self.model.device, key)
         self._fault = f"{key}: {not_finite(checkpoint, args.dtype)}"
         # Recurrent models have no limit of their own, and some configurations name none.
         config = model.config.get_text_config()

@@ -59,7 +59,7 @@ class Pieces:
 
 
 class EndToEnd(torch.Tensor):
-    """A mask of ones, (1, T): no token is padding, and the rows are told apart by `Pieces`."""
+    """A mask of ones, (1, T): no token is padding, and `Pieces` has the rows."""
 
 
 def on_device(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:

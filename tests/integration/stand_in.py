@@ -3,7 +3,8 @@
     python -m tests.integration.stand_in stages.sft --config ...
 
 FSDP 2 that really shards where the launch asks for FSDP; vLLM's CPU build where the recipe asks for
-vLLM on the command line; else the reference of FlashAttention's kernels.
+vLLM on the command line; torch's `varlen_attn` for a benchmark; else the reference of
+FlashAttention's kernels.
 """
 
 import importlib
@@ -23,6 +24,10 @@ def main():
         shard_on_cpu()
     elif "--use_vllm" in sys.argv:
         from tests.integration.trainer.vllm_on_cpu import install
+
+        install(pytest.MonkeyPatch())
+    elif sys.argv[0].startswith("benchmarks."):
+        from tests.integration.varlen_on_cpu import install
 
         install(pytest.MonkeyPatch())
     else:

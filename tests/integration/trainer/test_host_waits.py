@@ -4,15 +4,11 @@ Each question that code of this project asks is counted, by the function that as
 itself, several times a micro-batch for its log, is not.
 """
 
-import sys
-from collections import Counter
-from pathlib import Path
-
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
 from trl import GRPOTrainer
 
+from benchmarks.host_waits import ON_HOST, OTHERS, Questions
 from stages.trainer import grpo_trainer, rows_apart, update
 from stages.trainer.grpo_trainer import MathGRPOTrainer
 from stages.trainer.guard_actions import GuardActions
@@ -20,54 +16,11 @@ from stages.trainer.guards import GUARDS
 
 pytestmark = pytest.mark.integration
 
-ROOT, STEPS = Path(__file__).parents[3], 2
+STEPS = 2
 # Their tensors lie on the host, or they generate and have to know which completions have ended.
-NOT_ASKING = {
-    "by_row", "window_or_mask", "GuardActions._is_graded", "decode", "draw",
-    "FiniteNumbers.on_train_begin",
+NOT_ASKING = ON_HOST | {
+    "GuardActions._is_graded", "decode", "draw", "FiniteNumbers.on_train_begin", OTHERS,
 }  # fmt: skip
-ASKS = {
-    getattr(torch.Tensor, name)
-    for name in (
-        "item", "tolist", "cpu", "numpy", "nonzero", "unique", "masked_select", "__bool__",
-        "__int__", "__float__", "__index__", "__array__", "__contains__",
-    )
-} | {torch.nonzero, torch.unique, torch.masked_select, torch.equal, torch.allclose}  # fmt: skip
-SENDS = {torch.tensor, torch.as_tensor, torch.Tensor.new_tensor}  # a list, to a device that waits
-
-
-class Questions(TorchFunctionMode):
-    """Counts questions to the device by the function of this project that asks."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts = Counter()
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if self.asks(func, args, kwargs or {}) and (name := self.who_asks()):
-            self.counts[name] += 1
-        return func(*args, **(kwargs or {}))
-
-    @staticmethod
-    def asks(func, args, kwargs):
-        if func in SENDS:
-            return func is torch.Tensor.new_tensor or kwargs.get("device") is not None
-        if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
-            places = args[1] if isinstance(args[1], tuple) else (args[1],)
-            return any(isinstance(x, torch.Tensor) and x.dtype == torch.bool for x in places)
-        return func in ASKS or (func is torch.where and len(args) == 1)
-
-    @staticmethod
-    def who_asks():
-        """The innermost function outside of torch, if it is this project's."""
-        frame = sys._getframe(2)
-        while frame is not None:
-            file = frame.f_code.co_filename
-            if "/torch/" not in file:
-                is_ours = Path(file).is_relative_to(ROOT) and "site-packages" not in file
-                return frame.f_code.co_qualname if is_ours else None
-            frame = frame.f_back
-        return None
 
 
 @pytest.fixture
@@ -75,7 +28,7 @@ def asked(run_stage, graded_by_chance, monkeypatch):
     """Train two steps of the stage; returns the questions of its steps."""
 
     def call(**settings):
-        questions, train = Questions(), GRPOTrainer.train
+        questions, train = Questions(NOT_ASKING), GRPOTrainer.train
 
         def counted(self, *args, **kwargs):
             with questions:
@@ -83,7 +36,7 @@ def asked(run_stage, graded_by_chance, monkeypatch):
 
         monkeypatch.setattr(GRPOTrainer, "train", counted)
         run_stage("grpo", max_steps=STEPS, report_to="none", **settings)
-        return {name: n for name, n in questions.counts.items() if name not in NOT_ASKING}
+        return questions.counts
 
     return call
 

@@ -15,7 +15,7 @@ CONFIG = SimpleNamespace(
 
 
 def run(seconds, memory=None):
-    return {"seconds": seconds, "memory": memory}
+    return {"seconds": seconds, "memory": memory, "attention": "sdpa"}
 
 
 FOUND = {
