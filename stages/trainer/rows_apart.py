@@ -374,8 +374,8 @@ def are_equal(model: Any, pieces: list[tuple[int, int, int]], rows: list[list[in
             alone = model.base_model(input_ids=ids, use_cache=False)[0]
             if not are_close(torch.cat([parts[i] for i in row], 1), alone):
                 return False
-    except (TypeError, ValueError, RuntimeError, IndexError, AttributeError):
-        return False  # it takes no positions, or reads masks itself
+    except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError):
+        return False  # it takes no positions, reads masks itself, or does not hand `pieces` on
     finally:
         model.train(was_training)
     return True
