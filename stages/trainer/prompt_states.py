@@ -16,6 +16,7 @@ import torch
 from pipeline.console import say
 from pipeline.errors import UserError
 from pipeline.prompts import render_prompt
+from stages.trainer.curriculum import check_choice
 from stages.trainer.guard_actions import of_main_process
 
 BATCH_SIZE = 16  # prompts of one forward pass
@@ -40,9 +41,11 @@ class PromptReader:
         A collective call: the same on all processes.
 
         Raises:
-            UserError: a state is not finite.
+            UserError: a problem is no row, or a state is not finite.
         """
+        curriculum, num_rows = self._trainer.curriculum, len(self._trainer.train_dataset)
         new = np.setdiff1d(problems, self._read).tolist()
+        check_choice(f"{type(curriculum).__name__}.candidates", new, len(new), num_rows)
         if not new:
             return
         states, found = prompt_states(self._trainer, new), None
@@ -60,11 +63,10 @@ class PromptReader:
             )
         if not self._read:
             found, self._directions, self._origin = found
-            shape = len(self._trainer.train_dataset), self._num
-            self._components = np.zeros(shape, dtype=np.float32)
+            self._components = np.zeros((num_rows, self._num), dtype=np.float32)
         self._components[new] = found
         self._read += new
-        self._trainer.curriculum.see(self._components)
+        curriculum.see(self._components)
 
     def state_dict(self) -> dict[str, Any]:
         """What was read, and the directions, as JSON takes it."""

@@ -184,6 +184,7 @@ CURRICULA = {
     "too few": "def choose(self, count): return [0]",
     "no numbers": "def choose(self, count): return 'ab'[:count]",
     "no row": "def choose(self, count): return [-1] * count",
+    "no candidate": "num_components = 1\n    def candidates(self, count): return [-1]",
     "no JSON": "def state_dict(self): return {'weight': 1j}",
     "keys of numbers": "def state_dict(self): return {'seen': [{7: 1}]}",
     "observe": "def observe(self, problems, num_right, num_generations): self.seen[0] += 1",
