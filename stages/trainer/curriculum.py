@@ -305,13 +305,13 @@ class PredictiveCurriculum(Curriculum):
             raise ValueError(f"{count} problems are needed at a time, the pool has {num}")
         taken = set(taken)
         noise = np.random.default_rng([self.seed, self._batch, len(taken)]).random(num)
-        # Lower comes first: free problems, those that rest, those in the batch, no candidates.
+        # Lower comes first: free problems, those that rest, those not read, those in the batch.
         # In a small pool no longer than half of it, or there would be nothing left to choose.
         rest = min(self._rest, num_candidates // (2 * count))
         is_resting = (self._last_used >= 0) & (self._batch - self._last_used <= rest)
         rank = is_resting.astype(int)
-        rank[list(taken)] = 2
-        rank[self._order[num_candidates:]] = 4
+        rank[self._order[num_candidates:]] = 2
+        rank[list(taken)] = 3
         weight, explored = np.ones(num), []
         if self._is_predictive:
             weight = useful_chance(*self._logits(), self.num_generations) ** SHARPNESS
@@ -319,7 +319,7 @@ class PredictiveCurriculum(Curriculum):
             share = self._explore_share * count
             due = 0 if taken else int(self._batch * share) - int((self._batch - 1) * share)
             explored = np.lexsort((noise, self._last_used, rank))[:due]
-            rank[explored] = 3
+            rank[explored] = 4
         # Sampling without replacement by weight: Efraimidis and Spirakis 2006.
         keys = -np.log(noise) / np.maximum(weight, 1e-12)
         others = np.lexsort((keys, rank))[: count - len(explored)]

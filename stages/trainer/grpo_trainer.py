@@ -123,6 +123,9 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         self._rewards = torch.empty(0)  # summed, of the groups to train on, (N*G,)
         names, self.dead_groups = self.reward_func_names, dead_groups
         self.fast_generation = fast_generation
+        is_known = update_tokens in (None, AUTO) or isinstance(update_tokens, int)
+        if not is_known or (isinstance(update_tokens, int) and update_tokens < 1):
+            raise ValueError(f"update_tokens: must be {AUTO!r} or tokens (got {update_tokens!r})")
         if dead_groups not in DEAD_GROUPS:
             raise ValueError(f"dead_groups: must be one of {DEAD_GROUPS} (got {dead_groups!r})")
         wanted = GRADED if correctness is None else (correctness,)
@@ -163,12 +166,12 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         # Continuous batching knows transformers' own attention alone.
         is_paged = getattr(self.args, "use_transformers_continuous_batching", False)
         model, device = _below_adapters(self.model), self.accelerator.device
-        on = device, rows_apart.computed_in(self.args, model)
-        is_changed = not is_paged and rows_apart.use(model, *on)
+        device_and_dtype = device, rows_apart.computed_in(self.args, model)
+        is_changed = not is_paged and rows_apart.use(model, *device_and_dtype)
         attention = str(model.config._attn_implementation)
         if is_changed and self.ref_model is not None:  # perhaps an engine's, or sharded already
             rows_apart.set_attention(self.accelerator.unwrap_model(self.ref_model), attention)
-        self._shares_prompts = is_changed and rows_apart.shares_prompts(model, *on)
+        self._shares_prompts = is_changed and rows_apart.shares_prompts(model, *device_and_dtype)
         if not _is_packed(self.model):
             say(f"grpo: update_tokens: with {attention} the rows of a pass are padded")
         elif device.type == "cuda" and attention == rows_apart.BY_ROW:
@@ -272,17 +275,18 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         if is_new and self.loss_type != "bnpo" and not is_by_entropy:
             batches, rows = sort_rows(batches, rows, window, self._shares_prompts, by_gradient)
         # The last one of an optimizer step has every weight's gradient, so that none is missing.
-        must = [not by_gradient or i % window == window - 1 for i in range(len(rows))]
+        needs_backward = [not by_gradient or i % window == window - 1 for i in range(len(rows))]
         limit = None if self.update_tokens == AUTO else self.update_tokens
-        self._planned = list(zip(rows, self._planner(limit).passes(rows, must), strict=True))
+        passes = self._planner(limit).passes(rows, needs_backward)
+        self._planned = list(zip(rows, passes, strict=True))
         return batches
 
     def _planner(self, max_tokens: int | None) -> Planner:
         return Planner(
-            max_tokens, not _is_packed(self.model), self._shares_prompts, self._most_of_all
+            max_tokens, not _is_packed(self.model), self._shares_prompts, self._max_of_all
         )
 
-    def _most_of_all(self, numbers: list[list[int]]) -> list[list[int]]:
+    def _max_of_all(self, numbers: list[list[int]]) -> list[list[int]]:
         """The highest of all processes' numbers, each (N, 2)."""
         if self.accelerator.num_processes == 1:
             return numbers
@@ -543,7 +547,9 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         grad_norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         if self.max_mean_ratio is None:
             return grad_norm
-        is_taken = any(self._is_kept) and math.isfinite(grad_norm)
+        # Micro-batches without a gradient are kept, but give Adam nothing to take a step for.
+        has_step = all(self._is_kept) or grad_norm > 0
+        is_taken = has_step and math.isfinite(grad_norm)
         self._is_kept.clear()
         self._metrics["train"]["train/skipped_steps"].append(float(not is_taken))
         if is_taken:

@@ -20,7 +20,7 @@ from stages.trainer.curriculum import check_choice
 from stages.trainer.guard_actions import of_main_process
 
 BATCH_SIZE = 16  # prompts of one forward pass
-ARRAYS = ("components", "directions", "origin")  # of a saved state
+ARRAYS = ("directions", "origin")  # of a saved state
 
 
 class PromptReader:
@@ -70,8 +70,11 @@ class PromptReader:
 
     def state_dict(self) -> dict[str, Any]:
         """What was read, and the directions, as JSON takes it."""
-        arrays = {name: getattr(self, f"_{name}").tolist() for name in ARRAYS}
-        return {"read": self._read} | arrays
+        found = {name: getattr(self, f"_{name}").tolist() for name in ARRAYS}
+        components = self._components[self._read].tolist()
+        return found | {
+            "num_rows": len(self._components), "read": self._read, "components": components
+        }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take the values of `state_dict()` back, and show them to the curriculum."""
@@ -79,6 +82,8 @@ class PromptReader:
         for name in ARRAYS:
             setattr(self, f"_{name}", np.array(state[name], dtype=np.float32))
         if self._read:
+            self._components = np.zeros((state["num_rows"], self._num), dtype=np.float32)
+            self._components[self._read] = state["components"]
             self._trainer.curriculum.see(self._components)
 
 
@@ -134,7 +139,7 @@ def principal_components(
         directions, (H, num), and origin, (num,), with which `states @ directions - origin` are the
         components, but for rounding.
     """
-    mean, deviation = states.mean(dim=0), states.std(dim=0) + 1e-6
+    mean, deviation = states.mean(dim=0), states.std(dim=0).nan_to_num() + 1e-6
     standard = (states - mean) / deviation
     num_found = min(num, *states.shape)
     with torch.random.fork_rng(devices=[]):  # the algorithm is a random one

@@ -160,7 +160,9 @@ def sum_rewards(rewards_per_func: torch.Tensor, weights: torch.Tensor) -> torch.
 
     r_i = sum_f w_f r_if        a function that did not score it (NaN) adds nothing
     """
-    sums = (rewards_per_func * weights.to(rewards_per_func.device)).nansum(dim=1)  # (N*G,)
+    sums = (rewards_per_func * weights.to(rewards_per_func.device, non_blocking=True)).nansum(
+        dim=1
+    )  # (N*G,)
     return sums.masked_fill(isnan(rewards_per_func).all(dim=1), float("nan"))
 
 

@@ -29,12 +29,13 @@ from pipeline.console import is_main_process
 
 try:
     from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # before torch 2.13
+except ImportError:  # before torch 2.13, which a GPU host may bring
     varlen_attn = None
 
 BY_ROW, VARLEN = "sdpa_by_row", "varlen"  # as a model's attn_implementation
 NAMES = (BY_ROW, VARLEN)
 LENGTHS = (5, 1, 8)  # of the rows that `keeps_rows_apart` compares
+FAR = 1 << 17  # tokens, longer than any window
 SHORT = 3  # tokens, the longest window in a trial, so that rows are longer
 # Of the last hidden states, relative to their largest. Real models differ by much more where rows
 # see each other.
@@ -64,7 +65,10 @@ class EndToEnd(torch.Tensor):
 
 def on_device(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:
     """A copy of the host's values; neither waits for the other."""
-    return torch.as_tensor(values, dtype=dtype).to(device, non_blocking=True)
+    found = torch.as_tensor(values, dtype=dtype)
+    if device.type == "cuda":  # from other memory the driver may wait for the stream
+        found = found.pin_memory()
+    return found.to(device, non_blocking=True)
 
 
 def model_inputs(lengths: list[int], after: list[int], device: torch.device) -> dict[str, Any]:
@@ -114,10 +118,13 @@ def window_or_mask(
     transformers says which tokens a layer sees within `mask_function` alone.
     """
     if isinstance(attention_mask, EndToEnd):
-        seen = mask_function(0, 0, torch.tensor(q_length - 1), torch.arange(q_length))
+        tokens = torch.arange(FAR)
+        seen = mask_function(0, 0, tokens[-1], tokens)
         window = 0 if seen.all() else int(seen.sum())
-        if window and not seen[-window:].all():
-            raise ValueError("this attention has another form than a window, such as chunks")
+        if window:  # the one behind the first `window` tokens must see all of them but the first
+            seen_early = mask_function(0, 0, tokens[window], tokens[: window + 1])
+            if not seen[-window:].all() or int(seen_early.sum()) != window:
+                raise ValueError("this attention has another form than a window, such as chunks")
         return torch.tensor([window])
     return sdpa_mask(
         batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
@@ -196,9 +203,10 @@ def by_varlen(
     if pieces is not None and pieces.keys is not None:
         k, v = k[pieces.keys], v[pieces.keys]
     window = int(attention_mask)
+    left = window - 1 if 0 < window < max_length_k else -1
     found = varlen_attn(
         q, k, v, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k, scale=scaling,
-        window_size=(window - 1 if window else -1, 0), enable_gqa=q.size(1) != k.size(1),
+        window_size=(left, 0), enable_gqa=q.size(1) != k.size(1),
     )  # fmt: skip
     return found.unsqueeze(0), None
 

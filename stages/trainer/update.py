@@ -13,7 +13,8 @@ their prompt: it goes through the model once for all of them in a pass. The resu
 where TRL expects them. Loss and gradient equal TRL's up to rounding.
 Positions start at each row's first token, as in generation. TRL counts the padding before it, too;
 this is the same only for models with relative positions (RoPE).
-What decides about passes is asked of the device once for a generation batch (`rows_on_host`).
+What decides about passes is asked of the device once for a generation batch, and for each scoring
+of one (`rows_on_host`).
 
 **Early stop of a micro-batch** (`max_mean_ratio`, docs/grpo.md). The mean importance ratio of a
 micro-batch's completion tokens, over all processes, may exceed the limit or be infinite. Then its
@@ -135,7 +136,7 @@ class Planner:
     Args:
         max_tokens: of a pass; None: all rows of a micro-batch are one.
         is_padded, shares_prompts: as `fill_passes` and `PackedForward` say.
-        agree: numbers of all processes' own, (N, 2), int -> the highest of each. Sharded and
+        agree: each process's numbers of passes, (N, 2), int -> the highest of each. Sharded and
             replicated models exchange data in every pass, so all must make as many; those with
             fewer rows make them with two tokens.
     """
@@ -145,18 +146,18 @@ class Planner:
     shares_prompts: bool
     agree: Callable[[list[list[int]]], list[list[int]]]
 
-    def passes(self, batches: list[list[Row]], must_be_graded: Sequence[bool]) -> list[list[Pass]]:
+    def passes(self, batches: list[list[Row]], needs_backward: Sequence[bool]) -> list[list[Pass]]:
         """The passes of each micro-batch, those with a gradient first.
 
         The order matters under autocast, which keeps the weights that it casts: cast without a
         gradient first, they would have none later in the same context.
 
         Args:
-            must_be_graded: whether a micro-batch needs a gradient of every weight, even of zero.
+            needs_backward: whether a micro-batch has to give every weight a gradient, even of zero.
         """
         planned = [
             self._of_one(rows, is_needed)
-            for rows, is_needed in zip(batches, must_be_graded, strict=True)
+            for rows, is_needed in zip(batches, needs_backward, strict=True)
         ]
         numbers = self.agree([[len(part) for part in parts] for parts in planned])
         made = []
@@ -196,14 +197,15 @@ def sort_rows(
     by_prompt: bool = False,
     by_gradient: bool = False,
 ) -> tuple[list[dict[str, Any]], list[list[Row]]]:
-    """The same micro-batches and rows, those of similar length together, longest first.
+    """The same micro-batches and rows, those of similar length together; longest first.
 
     Rows move only within `window` consecutive micro-batches, those of one optimizer step: the sum
     of their gradients stays what it was. `window` divides the number of micro-batches.
 
     Args:
         by_prompt: rows of one prompt stay together.
-        by_gradient: rows without a gradient come first, and so fill micro-batches of their own.
+        by_gradient: rows without a gradient come before all others, longest first among
+            themselves, and so fill micro-batches of their own.
     """
     ordered, ordered_rows = [], []
     size = len(rows[0])
@@ -216,15 +218,19 @@ def sort_rows(
             order.sort(key=lambda i: found[i].has_gradient)
         for start in range(0, len(order), size):
             part = order[start : start + size]
-            ordered.append({key: _take([b[key] for b in group], part) for key in group[0]})
+            places = on_device(part, group[0]["prompt_mask"].device)
+            ordered.append({key: _take([b[key] for b in group], part, places) for key in group[0]})
             ordered_rows.append([found[i] for i in part])
     return ordered, ordered_rows
 
 
-def _take(values: list[Any], rows: list[int]) -> Any:
-    """Rows of the values of several micro-batches put together; what has no rows is the same."""
+def _take(values: list[Any], rows: list[int], places: torch.Tensor) -> Any:
+    """Rows of the values of several micro-batches put together; what has no rows is the same.
+
+    `places`: `rows` on the device.
+    """
     if isinstance(values[0], torch.Tensor) and values[0].ndim:
-        return torch.cat(values)[on_device(rows, values[0].device)]
+        return torch.cat(values)[places]
     if isinstance(values[0], list):
         joined = [item for value in values for item in value]
         return [joined[row] for row in rows]
