@@ -5,14 +5,13 @@
     make gpu-check CPU_STANDIN=1    every line of it at tiny shape on this CPU
 
 The checks are those of gpu_check.yaml. Each is processes of its own with a log, a time limit and a
-record. A check is not repeated, unless its command, the device, a version or a file of the project
-that it reads has changed; one that failed is, if `--checks` names it. What misses a package or a
-GPU is skipped, and says so. On a GPU a check is started only if its whole time limit is left.
+record. A check is not repeated, unless its command, the device, a version or the project's code has
+changed; one that failed is, if `--checks` names it. What misses a package or a GPU is skipped, and
+says so. On a GPU a check is started only if its whole time limit is left.
 Each check ends with a verdict of one line (`gpu_verdicts`), which says what to change. On a CPU no
 verdict on speed or memory is a failure.
 """
 
-import ast
 import os
 import shutil
 import signal
@@ -35,6 +34,11 @@ from pipeline.stages import ROOT
 from stages.doctor import devices
 
 CHECKS = Path(__file__).with_suffix(".yaml")
+# Folders of what a check may read.
+READ = (
+    *("pipeline", "grading", "data_prep", "stages", "eval", "configs", "benchmarks"),
+    "tests/integration",
+)
 STAND_INS = ("vllm", "flash_attn")  # another environment and a reference stand in on a CPU
 MOST_GPUS, STANDIN_SECONDS = 8, 900
 ROWS = {"sft_rows": 32, "grpo_rows": 64}  # of a step, all processes together
@@ -62,7 +66,6 @@ class Check:
     like: str = ""
     num_gpus: int = 1
     remedy: str = "report it with its log"
-    also: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -108,41 +111,9 @@ class Host:
 
 
 @cache
-def read_by(file: Path) -> list[Path]:
-    """Of the project: what a Python file imports anywhere, and files beside it that it names."""
-    names, texts = [], [file.with_suffix(".yaml").name]
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            texts.append(node.value)
-    beside = [path for path in file.parent.iterdir() if path.name in texts and path.is_file()]
-    return [*(path for name in names for path in module_files(name)), *beside]
-
-
-def module_files(name: str) -> list[Path]:
-    """The file of a module of this project and those of its packages; none for another name."""
-    parts = name.split(".")
-    packages = [ROOT.joinpath(*parts[: end + 1], "__init__.py") for end in range(len(parts))]
-    files = [ROOT.joinpath(*parts).with_suffix(".py"), *packages]
-    return [file for file in files if file.is_file()]
-
-
-def find_sources(commands: list[list[str]], also: list[str]) -> set[Path]:
-    """The project's files that some commands read: modules, what they import, configs, `also`."""
-    words = {word for command in commands for word in command}
-    named = [ROOT / word for word in words] + [path for one in also for path in ROOT.glob(one)]
-    left = [path for path in named if path.is_file()]
-    left += [path for word in words for path in module_files(word)]
-    found: set[Path] = set()
-    while left:
-        file = left.pop()
-        if file.is_relative_to(ROOT) and file not in found:
-            found.add(file)
-            left += read_by(file) if file.suffix == ".py" else []
-    return found
+def hash_project() -> str:
+    """One hash of all code and recipes that a check may read."""
+    return manifest.hash_code(*(ROOT / name for name in READ))
 
 
 def start(words: list[str], log: Any, seconds: float, cache: Path | None = None) -> str:
@@ -182,14 +153,13 @@ def prepare(check: Check, others: dict[str, Check], host: Host, texts: Any, run:
     """Fill in a check. It depends on the data and model of `base`, and on the run of its `like`."""
     needed = [others[name] for name in ("base", check.like) if name and name != check.name]
     commands = {one.name: host.commands(one, texts, run) for one in (check, *needed)}
-    also = [path for one in (check, *needed) for path in one.also]
     every = [words for lines in commands.values() for words in lines]
     packages = tuple(name.replace("_", "-") for name in check.needs)
     key = {
         "commands": every,
         "device": host.device,
         "versions": manifest.versions() | manifest.versions(packages),
-        "sources": manifest.hash_code(*find_sources(every, also)),
+        "sources": hash_project(),
         "judged": [check.read, check.like, ALIKE[host.is_standin], LIMIT, NEAR, MEMORY],
     }
     return Task(check, commands[check.name], key)
