@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_verdicts import LIMIT, MEMORY, NEAR, READERS, Verdict, compare
+from benchmarks.gpu_verdicts import READERS, Verdict, compare
 from benchmarks.table import about, publish, tell, wrap
 from pipeline import json_files, manifest, strict_yaml
 from pipeline.errors import UserError, run_cli
@@ -149,20 +149,17 @@ class Task:
     key: dict[str, Any]
 
 
-def prepare(check: Check, others: dict[str, Check], host: Host, texts: Any, run: Path) -> Task:
-    """Fill in a check. It depends on the data and model of `base`, and on the run of its `like`."""
-    needed = [others[name] for name in ("base", check.like) if name and name != check.name]
-    commands = {one.name: host.commands(one, texts, run) for one in (check, *needed)}
-    every = [words for lines in commands.values() for words in lines]
+def prepare(check: Check, host: Host, texts: dict[str, str], run: Path) -> Task:
+    """Fill in a check."""
+    commands = host.commands(check, texts, run)
     packages = tuple(name.replace("_", "-") for name in check.needs)
     key = {
-        "commands": every,
+        "commands": commands,
         "device": host.device,
         "versions": manifest.versions() | manifest.versions(packages),
         "sources": hash_project(),
-        "judged": [check.read, check.like, ALIKE[host.is_standin], LIMIT, NEAR, MEMORY],
     }
-    return Task(check, commands[check.name], key)
+    return Task(check, commands, key)
 
 
 def read_record(task: Task, run: Path) -> Any:
@@ -269,12 +266,11 @@ def main() -> None:
     if 60 * args.minutes < min(one.seconds for one in checks):
         raise UserError(f"minutes: no check is that short (got {args.minutes}); leave it out")
     run, end = Path(args.run), time.monotonic() + 60 * args.minutes
-    others = {one.name: one for one in checks}
     rows, figures, tables = [], [], []
     for check in checks:
         if args.checks and check.name not in wanted:
             continue
-        task = prepare(check, others, host, known["texts"], run)
+        task = prepare(check, host, known["texts"], run)
         lines = [" ".join(words).replace(sys.executable, "python") for words in task.commands]
         if args.dry:
             found = foresee(task, host)

@@ -135,6 +135,7 @@ def live_bytes() -> int:
 def measure(case: Case) -> int:
     """Run two optimizer steps; the peak of the second, bytes."""
     quiet()
+    gc.collect()  # what the case before leaves on a GPU
     set_seed(0)
     peak = AllocationPeak()
     config = AutoConfig.for_model(**load_shape("tiny") | case.changes)

@@ -125,7 +125,7 @@ def test_a_check_runs_once_whether_it_passes_or_fails(tmp_path):
 def test_other_code_or_another_device_is_another_key(tmp_path, monkeypatch):
     def key(check, device="a GPU"):
         on = gpu_check.Host(1, False, device)
-        return gpu_check.prepare(checks[check], checks, on, {}, tmp_path).key
+        return gpu_check.prepare(checks[check], on, {}, tmp_path).key
 
     checks = {name: gpu_check.Check(name, [f"-m {name}"], [], 9, []) for name in ("base", "one")}
     before = key("one")
