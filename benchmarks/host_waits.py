@@ -20,6 +20,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers import TrainerCallback
 
+from benchmarks.gpu_verdicts import OTHERS
 from benchmarks.table import about, publish, wrap
 from benchmarks.throughput import BenchArguments
 from benchmarks.throughput_runs import (
@@ -35,7 +36,6 @@ from pipeline.settings import parse
 from pipeline.stages import ROOT
 from stages.trainer.update import Layout, cut
 
-OTHERS = "TRL and its libraries"
 ON_HOST = {"by_row", "by_varlen", "window_or_mask"}
 ASKS = {
     getattr(torch.Tensor, name)
@@ -95,7 +95,7 @@ def gpu_waits(mode: str) -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter()
 
     def count(message: Any, *_: Any, **__: Any) -> None:
-        if "synchroniz" in str(message):
+        if "called a synchronizing" in str(message):
             counts[who_asks()] += 1
 
     with warnings.catch_warnings():

@@ -3,15 +3,14 @@
     python -m benchmarks.memory --out memory.md --shapes 0.5B 1.5B
 
 Runs TRL's own trainers, with this project's update and rounding, on random-init models, on a GPU or
-on the CPU. Exit code 1 where a plan is more than 15 % off. docs/results/memory.md has more cases.
+on the CPU. docs/results/memory.md has more cases.
 """
 
 import gc
-import sys
 import tempfile
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from datasets import Dataset
@@ -33,7 +32,7 @@ from stages.tiny_model import build_tokenizer
 from stages.trainer.grpo_trainer import MathGRPOTrainer
 from stages.trainer.update import use_stochastic_rounding
 
-TOLERANCE = 0.15
+CASES = ("sft", "sft-rounded", "grpo")
 HOW = """`python -m benchmarks.memory` runs two optimizer steps of TRL's trainers and compares the
 peak of the second with `make preflight`'s plan. On a CPU the peak is the highest sum of live
 tensor bytes, on a GPU what torch had allocated. MB are 10^6 bytes."""
@@ -136,16 +135,19 @@ def live_bytes() -> int:
 def measure(case: Case) -> int:
     """Run two optimizer steps; the peak of the second, bytes."""
     quiet()
+    gc.collect()  # what the case before leaves on a GPU
     set_seed(0)
     peak = AllocationPeak()
     config = AutoConfig.for_model(**load_shape("tiny") | case.changes)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, case.dtype))
     with tempfile.TemporaryDirectory() as folder:
         settings = case.config_keys() | {
             "output_dir": folder, "max_steps": 2, "learning_rate": 1e-6, "disable_tqdm": True,
             "report_to": "none", "save_strategy": "no", "dataloader_pin_memory": False,
         }  # fmt: skip
         objects = {
-            "model": AutoModelForCausalLM.from_config(config, dtype=getattr(torch, case.dtype)),
+            "model": model,
             "processing_class": build_tokenizer(["think boxed answer step problem the"]),
             "callbacks": [peak],
         }
@@ -219,12 +221,13 @@ def describe(case: Case) -> str:
     return ", ".join(parts) or "-"
 
 
-def cases_of(shape: str) -> list[Case]:
-    """What recipes do with a model of a named shape: SFT twice, GRPO once."""
+def cases_of(shape: str) -> dict[str, Case]:
+    """What recipes do with a model of a named shape, by the words of `CASES`."""
     long = {"changes": load_shape(shape), "length": 1024, "prompt": 256, "checkpointing": True}
     half = long | {"dtype": "bfloat16", "bf16": True, "stochastic_rounding": True}
     packed = half | {"stage": "grpo", "batch": 8, "update_tokens": 4096}
-    return [Case(**long, bf16=True), Case(**half, batch=4, padded=True), Case(**packed)]
+    cases = Case(**long, bf16=True), Case(**half, batch=4, padded=True), Case(**packed)
+    return dict(zip(CASES, cases, strict=True))
 
 
 @dataclass
@@ -235,14 +238,18 @@ class BenchArguments:
     shapes: list[str] = field(
         default_factory=lambda: ["tiny"], metadata={"help": "tiny, 0.5B, 1.5B or 7B"}
     )
+    cases: list[Literal[*CASES]] = field(
+        default_factory=lambda: [*CASES], metadata={"help": f"any of {', '.join(CASES)}"}
+    )
 
 
 def main() -> None:
-    """Measure the cases of each shape, write the table; exit code 1 where a plan is far off."""
+    """Measure the cases of each shape, write the table."""
     (args,) = parse(__doc__, BenchArguments)
     rows, ratios = [], []
     for shape in args.shapes:
-        for case in cases_of(shape):
+        for name in args.cases:
+            case = cases_of(shape)[name]
             plan, measured = case.plan(), measure(case)
             ratios.append(plan.peak / measured)
             row = {
@@ -263,11 +270,9 @@ def main() -> None:
         "Memory: the plan against measured steps",
         HOW,
         rows,
-        {"about": about(), "cases": rows},
+        {"about": about(), "cases": rows, "ratios": ratios},
         f"There are {len(ratios)} cases; the worst ratio is {worst:.3f}.",
     )
-    if abs(worst - 1) > TOLERANCE:
-        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Which loop generates without vLLM where `fast_generation` is unset.
 
-On a CPU it is ours (`generate`), the fastest wherever it was measured. On a GPU it is the one that
-`make gpu-check` found faster on such a GPU with these versions; transformers' own where nothing was
-measured. The finding is a file of the user's cache for each GPU and versions.
+On a CPU it is ours (`generate`), the fastest wherever it was measured, and so on all but CUDA. On a
+GPU it is the one that `make gpu-check` found faster on such a GPU with these versions;
+transformers' own where nothing was measured. The finding is a file of the user's cache for each GPU and versions.
 """
 
 import contextlib

@@ -33,6 +33,7 @@ from stages.preflight.capacity import (
     disk_bytes,
     gpu_need,
     longest_completion,
+    pads,
     stage_shape,
 )
 from stages.preflight.inputs import ERROR, OK, PreflightArguments, Recipe, read_recipe
@@ -197,7 +198,8 @@ class Planner:
         colocated = values.use_vllm and values.vllm_mode == "colocate"
         share = values.vllm_gpu_memory_utilization if colocated else ALONE
         lengths = args.prompt_tokens, mean, longest
-        parts = grpo_seconds(read_model(shape), self.gpu, values, local, *lengths, share)
+        is_padded = pads(values, self.recipe.engine)
+        parts = grpo_seconds(read_model(shape), self.gpu, values, local, *lengths, share, is_padded)
         seconds = args.step_seconds or sum(parts.values()) / served
         what = f"{steps:,} steps of {batch:,} x {mean:,.0f} tokens, {seconds:,.1f} s each"
         tokens = steps / served * local * args.gpus * mean
@@ -214,6 +216,7 @@ def grpo_seconds(
     mean: float,
     longest: float,
     share: float,
+    is_padded: bool = False,
 ) -> dict[str, float]:
     """Seconds of one generation batch, `num` completions a GPU: written, scored, trained on."""
     parallel = values.vllm_tensor_parallel_size if values.use_vllm else 1
@@ -231,7 +234,7 @@ def grpo_seconds(
     update = roofline.update_passes(values.gradient_checkpointing, not values.use_peft)
     num_micro_batches = max(1, round(num / rows))
     is_scored = keeps_old_logps(values, num_micro_batches) + (values.beta != 0)
-    work, _ = count_update(values, round(num), prompt, mean, longest)
+    work, _ = count_update(values, round(num), prompt, mean, longest, is_padded)
     steps = num_micro_batches / values.gradient_accumulation_steps
     tokens = 1.1 * num * (prompt + mean) if values.update_tokens else steps * work.tokens
     # Long rows have more than their share of the tokens.

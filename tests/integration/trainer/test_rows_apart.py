@@ -149,7 +149,10 @@ def test_gradients_are_those_of_the_mask(has_checkpointing, monkeypatch, attenti
         ("falcon", {}),  # makes its mask itself
         ("gpt_oss", {}),  # has no sdpa
         ("lfm2", {"layer_types": ["conv", "full_attention"] * 2}),  # a state from token to token
-        ("llama4_text", {"attention_chunk_size": 16}),  # chunks look like a window to the last token
+        (
+            "llama4_text",
+            {"attention_chunk_size": 16},
+        ),  # chunks look like a window to the last token
         ("stablelm", {}),  # its layers do not hand on where the rows are
     ],
 )
