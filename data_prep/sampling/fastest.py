@@ -2,7 +2,8 @@
 
 On a CPU it is ours (`generate`), the fastest wherever it was measured, and so on all but CUDA. On a
 GPU it is the one that `make gpu-check` found faster on such a GPU with these versions;
-transformers' own where nothing was measured. The finding is a file of the user's cache for each GPU and versions.
+transformers' own where nothing was measured. The finding is a file of the user's cache for each GPU
+and versions.
 """
 
 import contextlib

@@ -152,7 +152,7 @@ def test_gradients_are_those_of_the_mask(has_checkpointing, monkeypatch, attenti
         (
             "llama4_text",
             {"attention_chunk_size": 16},
-        ),  # chunks look like a window to the last token
+        ),  # chunks are not windows
         ("stablelm", {}),  # its layers do not hand on where the rows are
     ],
 )
