@@ -174,9 +174,11 @@ def check_made(path: Path) -> None:
                 state = f"has changed since the stage {stage} wrote it"
                 if not file.is_file():
                     state = f"is missing, although the stage {stage} wrote it"
+                remedy = f"`make {stage}` writes it again"
+                if name.startswith("best/"):  # no checkpoint need hold it
+                    remedy = f"put it back, or `FORCE=1 make {stage}` trains again"
                 raise UserError(
-                    f"{file}: {state}; `make {stage}` writes it again; keep a file that you edit "
-                    "in another folder"
+                    f"{file}: {state}; {remedy}; keep a file that you edit in another folder"
                 )
 
 

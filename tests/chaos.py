@@ -442,7 +442,7 @@ def second_start(case: Case) -> Result:
 
 def planted(case: Case, what: str) -> Result:
     """Start with a clock that is wrong, the lock of a dead process, or a file half written."""
-    case.prepare("fresh", "half")
+    mode = case.prepare("fresh", "half")
     extra, own = {}, case.lane.run / case.stage
     if what == "clock":
         extra = {"CHAOS_CLOCK": case.rng.choice(("1970", "2100", "back"))}
@@ -451,7 +451,7 @@ def planted(case: Case, what: str) -> Result:
         text = f"process {dead.pid} on {socket.gethostname()} since 2026-01-01 00:00:00\n"
         text = text[: case.rng.choice((0, 20, 200))]  # a full disk cuts it off
         own.with_name(f"{case.stage}.lock").write_text(text)
-    else:
+    elif mode != "done":  # a finished stage has left none
         if own.name not in ("sft", "grpo"):  # their folders are named by a start
             own.mkdir(exist_ok=True)
         elif not own.is_dir():

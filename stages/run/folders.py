@@ -90,8 +90,11 @@ def check_best(folder: Path) -> None:
     """Refuse a finished run whose best model was changed: its last checkpoint cannot make that."""
     for name in manifest.damaged_files(folder):
         if name.startswith(f"{BEST}/"):
+            state = (
+                "has changed since it was written" if (folder / name).is_file() else "is missing"
+            )
             raise UserError(
-                f"{folder / name}: has changed since it was written; put the file back, or "
+                f"{folder / name}: {state}; put the file back, or "
                 f"`FORCE=1 make {place_named(folder).name}` trains again, in another folder"
             )
 

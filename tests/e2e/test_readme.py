@@ -60,7 +60,8 @@ def test_what_needs_no_gpu_runs_as_written(clone, shared_data):
 
 
 def test_a_model_of_ones_own_gets_to_the_report(clone):
-    (line,) = re.findall(r"`(make report RECIPE=tiny-cpu [^`]*)`", OWN)
+    line = blocks(OWN)[0].splitlines()[-1].partition("#")[0].replace("grpo7b", "tiny-cpu")
+    assert line.split() == ["make", "report", "RECIPE=tiny-cpu", "MODEL=/my/weights"]
     clone(line)
     (page,) = (clone.folder / "runs").glob("tiny-cpu-weights-*/report/report.json")
     report = json.loads(page.read_text())
@@ -70,7 +71,7 @@ def test_a_model_of_ones_own_gets_to_the_report(clone):
 def test_data_and_a_reward_are_added_without_an_edit_of_the_package(clone):
     copy = re.search(r"`(cp -r [^`]*)`", ADD)[1]
     subprocess.run(copy.split(), cwd=clone.folder, check=True)
-    (example,) = blocks(ADD, "json")
+    (example,) = re.findall(r"`(\{[^`]*\})`", ADD)
     columns = [*json.loads(example)]
     rows = [
         dict(zip(columns, (f"What is {n} plus {n}?", str(2 * n)), strict=True)) for n in range(140)
@@ -81,7 +82,7 @@ def test_data_and_a_reward_are_added_without_an_edit_of_the_package(clone):
     assert 30 <= len(built) <= 40  # 100 are kept for the report
     (source,) = blocks(ADD, "python")
     (clone.folder / "brevity.py").write_text(source)
-    (name,) = re.findall(r"\w+:\w+", blocks(ADD)[-1])
+    (name,) = re.findall(r"correctness_reward,(\w+:\w+)", ADD)
     given = f"load_own({name!r}, 'reward_funcs')(completions=[[{{'content': 'a\\nb'}}]])"
     line = f"from pipeline.own_code import load_own; assert {given} == [-0.1]"
     subprocess.run([sys.executable, "-c", line], cwd=clone.folder, check=True)

@@ -1,6 +1,7 @@
 """`LORA=1 ACCELERATE=fsdp2` in two processes: the shortened demo, by one command.
 
-FSDP 2 is that of `fsdp_on_cpu`, which Python loads at its start in each launched process.
+FSDP 2 is that of `fsdp_on_cpu`, which Python loads at its start in each launched process. The
+others would say that it needs GPUs.
 """
 
 import json
@@ -16,6 +17,9 @@ import os
 if os.environ.get("ACCELERATE_USE_FSDP") == "true":
     from tests.integration.trainer.fsdp_on_cpu import shard_on_cpu
     shard_on_cpu()
+else:
+    from stages.run import launch
+    launch.check_fsdp_device = lambda is_cpu: None
 """
 CHANGES = SHORT | {
     "grpo": SHORT["grpo"] | {"eval_steps": 1, "per_device_eval_batch_size": 16},

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_another_recipe_builds_its_data_and_sft_and_is_left_alone_once_it_is_the
     trained = json.loads((made / "sft/manifest.json").read_text())
     assert trained["config"]["train_file"] == f"{made}/data/sft_train.jsonl"
     started = json.loads((run / "sweep" / table[1]["run"] / "grpo/manifest.json").read_text())
-    assert started["config"]["model_name_or_path"] == f"{made}/sft"
+    assert Path(started["config"]["model_name_or_path"]) == (made / "sft").resolve()
     assert not (run / "sft").exists()  # the recipe's GRPO starts from another model
     again = finish(start(*command), timeout=600)
     assert again.count("up to date in") == 4
