@@ -32,7 +32,7 @@ from pipeline.errors import run_cli
 from pipeline.key_types import UNSET
 from pipeline.models import generation
 from pipeline.prompts import prefills_think, render_prompt
-from pipeline.settings import parse, setting
+from pipeline.settings import Settings, parse, setting
 from stages import grpo as grpo_stage
 from stages import rewards
 from stages.arguments import GrpoArguments
@@ -232,12 +232,14 @@ class Watch(TrainerCallback):
         self.since = time.process_time()
 
 
+def check(settings: Settings) -> None:
+    """What the stage checks, but for the file of pass rates, which `score` writes."""
+    check_grpo(settings.replaced(pass_rates=UNSET))
+
+
 def main() -> None:
     """Score where the mode needs it, train and test, write the result last."""
-    args, grpo, model = parse(
-        __doc__, RunArguments, ("GRPOConfig", "ModelConfig"),
-        lambda settings: check_grpo(settings.replaced(pass_rates=UNSET)),  # `score` writes them
-    )  # fmt: skip
+    args, grpo, model = parse(__doc__, RunArguments, ("GRPOConfig", "ModelConfig"), check)
     rows, tests = list(read_problems(args.train_file)), list(read_problems(args.test_file))
     quiet()
     if args.num_threads:
