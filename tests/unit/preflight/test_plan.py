@@ -17,8 +17,9 @@ from stages.preflight import roofline
 from stages.preflight.batches import check_passes
 from stages.preflight.capacity import check_memory
 from stages.preflight.inputs import load_shape, read_recipe
-from stages.preflight.passes import Work, count_update, update_of
+from stages.preflight.passes import Work, count_update, split, update_of
 from stages.preflight.plan import PlanArguments, grpo_seconds, main, plan, warnings
+from stages.trainer.update import fill_passes
 from tests.recipes import FULL
 
 ROOT = Path(__file__).parents[3]
@@ -81,6 +82,15 @@ def test_passes_and_tokens_of_an_update(update_tokens, is_padded, passes, tokens
     found, trl = count_update(values, 4, 10, mean=100, longest=150, is_padded=is_padded)
     assert found == Work(passes, tokens)
     assert trl == Work(2, 4 * 160)
+
+
+@pytest.mark.parametrize("is_padded", [False, True])
+@pytest.mark.parametrize("update_tokens", [20, 100, 170, 1000])
+def test_passes_are_filled_as_the_trainer_fills_them(update_tokens, is_padded):
+    lengths = [160, 109, 58, 58, 24, 23, 5, 1]
+    filled = fill_passes(lengths, update_tokens, is_padded)
+    expected = [[lengths[row] for row in rows] for rows in filled]
+    assert split(lengths, update_tokens, is_padded) == expected
 
 
 @pytest.mark.parametrize("name", FULL)
