@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import TrainerCallback
 from trl.trainer.utils import RepeatSampler
@@ -110,6 +111,16 @@ def other_key(state: Any) -> str:
     return found[0] if found else other_key(list(state.values()))
 
 
+def prompts_of_earlier_version(folder: Path) -> dict[str, Any]:
+    """The state of `PromptReader` of a run that read all prompts at its start, in a file."""
+    if not (file := folder / "prompt_components.npy").is_file():
+        return {}
+    components = np.load(file)
+    rows = list(range(len(components)))
+    state = {"num_rows": len(rows), "read": rows, "components": components}
+    return {"prompts": state | {"directions": [], "origin": []}}  # nothing is left to read
+
+
 def load_generation_state(trainer: Any, folder: Path) -> None:
     """Resume from a checkpoint whose weights, optimizer and schedule have been loaded."""
     file, args = folder / STATE_FILE, trainer.args
@@ -118,6 +129,8 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
     remedy = "resume from an earlier checkpoint"
     state = json_files.read(file, STATE_SHAPE, remedy)
     saved, needed = state["extra"], trainer.extra_state
+    if "prompts" in needed and "prompts" not in saved:
+        saved |= prompts_of_earlier_version(Path(args.output_dir))
     if saved.keys() != needed.keys():
         raise UserError(
             f"{file}: holds the state of {', '.join(sorted(saved)) or 'nothing'}, this recipe "
