@@ -39,6 +39,7 @@
 #   make browse         a page of completions, while a run trains too
 #   make compare        runs side by side: RUNS="runs/a runs/b"
 #   make data-report    what the data build kept and left out
+#   make show           each key of RECIPE, and the file that gives it
 #   make push           upload the final model: REPO=owner/name
 #   make clean          list the files of a run; YES=1 removes them
 #   make test           all tests but the slow ones (ARGS=tests/unit)
@@ -67,7 +68,7 @@ VLLM   ?= .venv-vllm
 PY     ?= $(VENV)/bin/python
 LOCKS := locks/cpu.txt locks/gpu.txt
 PIPELINE := demo data base sft difficulty distill grpo eval report sweep control preflight plan \
-  audit fetch doctor browse compare data-report push clean
+  audit fetch doctor browse compare data-report push clean show
 BENCHMARKS := bench bench-curriculum bench-grader bench-guards bench-time study gpu-check verdicts
 .PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos docs help
 .PHONY: gpu-env lock vllm-cpu

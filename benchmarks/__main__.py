@@ -17,7 +17,8 @@ from pathlib import Path
 
 from pipeline.errors import UserError, run_cli
 from pipeline.names import unknown
-from pipeline.settings import parse, read_yaml
+from pipeline.recipe_files import read_yaml
+from pipeline.settings import parse
 from pipeline.words import OF_THE_STACK, VARIABLES, of_make
 
 

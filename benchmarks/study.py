@@ -35,7 +35,8 @@ from benchmarks.study_page import ARMS
 from benchmarks.study_record import Record
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
-from pipeline.settings import parse, read_yaml, setting
+from pipeline.recipe_files import read_yaml
+from pipeline.settings import parse, setting
 from pipeline.side_by_side import Runner
 from pipeline.values import Count
 from stages import sweep

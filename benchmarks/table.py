@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import json_files, manifest, strict_yaml
+from pipeline import json_files, manifest
 from pipeline.errors import UserError
+from pipeline.recipe_files import read_yaml
 
 Interval = tuple[float, float, float]  # value, low, high
 PAGES = Path("docs/results")
@@ -131,7 +132,8 @@ def tell(line: str) -> None:
 
 def hash_yaml(path: Path) -> str:
     """SHA-256 of what a YAML file says; comments and the order of keys do not count."""
-    said = strict_yaml.read(path, "run")
+    found = read_yaml(str(path), "run")
+    said = {key: value for key, value in found.items() if value is not None}
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 

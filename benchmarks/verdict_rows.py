@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.grader_cases import HOSTILE, TABLE
+from pipeline.recipe_files import read_yaml
 from pipeline.rows import read_rows
-from pipeline.settings import read_yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT / "tests/unit/grading/tables"

@@ -16,7 +16,8 @@ from pipeline.commands import named_in
 from pipeline.errors import UserError, run_cli
 from pipeline.keys import yaml_flags
 from pipeline.models.hub import TEXTS, fetch, is_hub_id
-from pipeline.settings import RecipeArguments, parse, read_yaml, setting
+from pipeline.recipe_files import read_yaml
+from pipeline.settings import RecipeArguments, parse, setting
 
 WEIGHTS = ("*.safetensors", *TEXTS)
 

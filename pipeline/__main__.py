@@ -35,8 +35,10 @@ try:
     from pipeline.freshness import check_finished, check_same_run, looks_current, settings_of
     from pipeline.lock import claim
     from pipeline.memory import num_oom_kills
-    from pipeline.request import Request, check_goals, known_recipes, read
+    from pipeline.recipe_files import known_recipes
+    from pipeline.request import Request, check_goals, read
     from pipeline.scoring import check_scoring
+    from pipeline.show import show_keys
     from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED, load
     from pipeline.words import OPTIONS, VARIABLES
 except ModuleNotFoundError as error:
@@ -61,6 +63,9 @@ def main() -> None:
     set_environment(request)
     check_goals(request)
     check_scoring(request)
+    if request.asks_for("show"):
+        show_keys(request)
+        return
     resolve_models(request)
     check_same_run(request)
     if request.asks_for("clean"):

@@ -1,10 +1,9 @@
 """The chain of a recipe: which stages it has, and which of them come before a goal."""
 
 import json
-from pathlib import Path
 
-from pipeline import strict_yaml
 from pipeline.errors import UserError
+from pipeline.recipe_files import read_yaml
 from pipeline.stages import STAGES, TOOLS, config_name, has_file
 
 
@@ -18,8 +17,8 @@ def has_stage(stage: str, recipe: str, model: str = "") -> bool:
 def reads_folder(stage: str, of: str, recipe: str) -> bool:
     """Whether a value of a stage's YAML names the folder that another stage writes."""
     try:
-        said = strict_yaml.read(Path(recipe, f"{config_name(stage)}.yaml"))
-    except (OSError, UserError):  # the stage names the line
+        said = read_yaml(f"{recipe}/{config_name(stage)}.yaml")
+    except UserError:  # the stage names the line
         return False
     return f"{{run}}/{of}" in json.dumps(said, default=str)
 

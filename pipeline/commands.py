@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import keys, strict_yaml
+from pipeline import keys
 from pipeline.chain import order
 from pipeline.errors import UserError
 from pipeline.freshness import looks_current
 from pipeline.models import smollm2
-from pipeline.request import Request, find_config
+from pipeline.recipe_files import find_config, read_yaml
+from pipeline.request import Request
 from pipeline.scoring import scoring_flags
 from pipeline.stages import (
     CHECKED_AHEAD,
@@ -116,10 +117,10 @@ def named_in(recipe: str) -> list[tuple[str, str]]:
     key = "model_name_or_path"
     for path in sorted(Path(recipe).glob("*.yaml")):
         try:
-            said = strict_yaml.read(path, "run")
+            said = read_yaml(str(path), "run")
         except UserError:  # the stage names the line
             continue
-        if not isinstance(said, dict) or said.get("backend") == "openai":
+        if said.get("backend") == "openai":
             continue
         if key in said:
             found.append((f"{path}: {key}", str(said[key])))

@@ -4,7 +4,7 @@ A stage that is started looks again, with all defaults (`pipeline.manifest`).
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.folders import place_of, runs_of, time_of
+from pipeline.recipe_files import files_of
 from pipeline.request import Request
 from pipeline.settings import Settings, read_settings
 from pipeline.stages import ROOT, STAGES, TRAINED, load, load_keys
@@ -78,12 +79,12 @@ def says_the_same(request: Mapping[str, Any], settings: Settings) -> bool:
 
 def finds_more(stage: str, config: dict[str, Any], inputs: Mapping[str, str]) -> bool:
     """Whether a stage would now read a file that was not there when its result was made."""
-    if stage == "audit":
-        return not {*map(str, Path(config["recipe"]).glob("*.yaml"))} <= inputs.keys()
-    if not STAGES[stage].list_inputs:
-        return False
+    found: Iterable[str | Path] = ()
     try:
-        found = load(STAGES[stage].list_inputs)(config)
+        if stage == "audit":
+            found = files_of(config["recipe"])
+        elif STAGES[stage].list_inputs:
+            found = load(STAGES[stage].list_inputs)(config)
     except UserError:  # inputs that no longer exist count as unchanged
         return False
     return not {*map(str, found)} <= inputs.keys()

@@ -17,11 +17,11 @@ from pipeline.errors import UserError
 from pipeline.keys import Keys, all_keys, assign
 from pipeline.names import nearest, targets, unknown
 from pipeline.paths import check_links, plain
+from pipeline.recipe_files import find_config, find_recipe
 from pipeline.renamed import find_key
 from pipeline.stages import (
     GOALS,
     PASSED_ON,
-    RECIPES,
     SCORING,
     STAGES,
     TOOLS,
@@ -51,6 +51,7 @@ class Request:
         overlay: the YAML of LoRA, or "".
         samples_dir: the folder of the completions of a model that is scored alone, whatever the
             tasks.
+        shown: the stages whose keys `show` prints; all where none is named.
     """
 
     goals: tuple[str, ...]
@@ -61,6 +62,7 @@ class Request:
     run: str = ""
     overlay: str = ""
     samples_dir: str = ""
+    shown: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         return self.values.get(name, "")
@@ -100,6 +102,9 @@ def read(argv: Sequence[str], env: Mapping[str, str]) -> Request:
     said = words.read(argv, env)
     refuse_unknown(said.unknown)
     os.environ.update(said.handed_on)
+    shown: tuple[str, ...] = ()
+    if said.goals[:1] == ("show",):
+        shown = name_shown(said)
     for goal in said.goals:
         if re.search(r"""[\[\]{}'",]""", goal):
             raise UserError(f"{goal}: is no goal; quote a value with blanks, as 'key=[a, b]'")
@@ -114,7 +119,7 @@ def read(argv: Sequence[str], env: Mapping[str, str]) -> Request:
     if not said.options & {"help"}:
         check_reads(said, readable, goals)
     taken = {name: said.variables[name] for name in said.variables if name in readable}
-    request = Request(said.goals, taken, options=said.options)
+    request = Request(said.goals, taken, options=said.options, shown=shown)
     for name in ("recipe", "model", "run", "data_root", "tokenizer", "completions", "out"):
         if name in taken:  # completion in a shell may have added a slash
             taken[name] = plain(name, taken[name], "command line").rstrip("/") or "/"
@@ -126,10 +131,22 @@ def read(argv: Sequence[str], env: Mapping[str, str]) -> Request:
         if not taken["tasks"]:
             raise UserError("TASKS: names no benchmark; name one, such as math500")
     locate(request)
-    request.keys = assign(said.keys, goals, request.recipe)
+    request.keys = assign(said.keys, shown or goals, request.recipe)
     if "only" not in said.options:  # whose words may be those of a whole job
         check_keys(request, goals)
     return request
+
+
+def name_shown(said: words.Words) -> tuple[str, ...]:
+    """Of `show RECIPE [STAGE]`: make the recipe a variable, and return the stages."""
+    named, said.goals = said.goals[1:], said.goals[:1]
+    if "recipe" not in said.typed and named:
+        said.variables["recipe"], *rest = named
+        named = tuple(rest)
+    for stage in named:
+        if stage not in STAGES:
+            raise UserError(unknown("stage", stage, [*STAGES]))
+    return named
 
 
 def refuse_unknown(variables: Mapping[str, str]) -> None:
@@ -212,36 +229,6 @@ def locate(request: Request) -> None:
     check_links(request.run, "RUN")
     if Path(request.run).is_file():
         raise UserError(f"RUN: {request.run} is a file; name a folder")
-
-
-def find_config(name: str) -> str:
-    """A file or folder of configs/ here, or of the installed package where it is not here."""
-    here = Path("configs", name)
-    return str(here if here.exists() or not (RECIPES / name).exists() else RECIPES / name)
-
-
-def find_recipe(name: str) -> str:
-    """The folder of a recipe: one of configs/, one of the package's, or any folder.
-
-    Raises:
-        UserError: no recipe of this name, with the nearest one.
-    """
-    short = name.rstrip("/").removeprefix("configs/")
-    for place in (find_config(short), name.rstrip("/")):
-        if has_file("data", place) or is_for_scoring(place):
-            return place
-    known = known_recipes()
-    near = nearest(short, known)
-    remedy = f"did you mean {near}?" if near else f"choose from {', '.join(known)}"
-    raise UserError(f"RECIPE: no recipe in configs/{short}; {remedy}")
-
-
-def known_recipes() -> list[str]:
-    """The recipes of configs/ here, and those of the package."""
-    found = [path.parent for one in (Path("configs"), RECIPES) for path in one.glob("*/*.yaml")]
-    return sorted(
-        {one.name for one in found if has_file("data", str(one)) or is_for_scoring(str(one))}
-    )
 
 
 def name_model(model: str) -> str:

@@ -6,10 +6,10 @@ So it is with TASKS, and with a recipe that has no stage but the evaluation, as 
 from pathlib import Path
 from typing import Any
 
-from pipeline import strict_yaml
 from pipeline.errors import UserError
 from pipeline.folders import place_named
 from pipeline.names import unknown
+from pipeline.recipe_files import read_yaml
 from pipeline.request import Request, name_model
 from pipeline.stages import is_for_scoring, known_tasks
 
@@ -50,10 +50,9 @@ def check_scoring(request: Request) -> None:
 def read_evaluation(recipe: str) -> dict[str, Any]:
     """The keys of a recipe's eval.yaml; none where the stage will say what is wrong with it."""
     try:
-        said = strict_yaml.read(Path(recipe, "eval.yaml"))
-    except (OSError, UserError):
+        return read_yaml(f"{recipe}/eval.yaml")
+    except UserError:
         return {}
-    return said if isinstance(said, dict) else {}
 
 
 def scoring_flags(request: Request, stage: str) -> list[str]:

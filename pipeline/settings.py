@@ -3,7 +3,8 @@
 Our own keys are checked at once, by pydantic and the types on their dataclass's fields, without
 torch. Of TRL's keys the names and defaults are read by `ast`, because importing TRL takes seconds.
 Their values are checked by TRL's own type hints in `build`. The command line beats the overlay, the
-overlay the file, the file the default. Unknown keys fail; `null` gives a key its default again.
+overlay the file, the file those that it `extends`, these the default (pipeline/recipe_files.py).
+Unknown keys fail; `null` gives a key its default again.
 
 `{run}` in a value becomes the run folder, so that a recipe's stages find each other's output. It is
 `--run_dir`, by default `runs/<name of the YAML's folder>`. `--model` is a folder or hub id to start
@@ -42,6 +43,7 @@ from pipeline.lock import claim
 from pipeline.memory import memory_fault
 from pipeline.models import smollm2
 from pipeline.paths import plain
+from pipeline.recipe_files import merged, read_layers, read_yaml
 from pipeline.renamed import hint
 from pipeline.values import fault
 
@@ -66,16 +68,6 @@ class RecipeArguments:
 
 
 COMMAND_LINE = "command line"
-
-
-def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
-    """Read a flat YAML mapping; every fault is a `UserError` that names file and line."""
-    if not Path(path).is_file():
-        raise UserError(f"{path}: no such config file; recipes are in configs/<recipe>/")
-    config = strict_yaml.read(path, run_dir)
-    if not isinstance(config, dict):
-        raise UserError(f"{path}: must be a mapping `key: value`, found {type(config).__name__}")
-    return config
 
 
 def convert(name: str, value: Any, key: Key, where: str) -> Any:
@@ -110,6 +102,7 @@ class Settings(dict[str, Any]):
         env: environment variables that the YAML sets for the stage.
         typed: the keys of the command line.
         overlay: the overlay's path.
+        origins: the file of each key of the file, where that is one which it extends.
     """
 
     def __init__(
@@ -121,9 +114,10 @@ class Settings(dict[str, Any]):
         env: Mapping[str, Any] | None = None,
         typed: Iterable[str] = (),
         overlay: str = "",
+        origins: Mapping[str, str] | None = None,
     ) -> None:
         self._file, self._overrides, self._known = file, overrides, known
-        self.typed, self.overlay = frozenset(typed), overlay
+        self.typed, self.overlay, self._origins = frozenset(typed), overlay, origins or {}
         self.left_out: list[str] = []  # lines on keys that a check has taken away
         self.path, self.env = path, {key: str(value) for key, value in (env or {}).items()}
         super().__init__({k: v for k, v in (file | overrides).items() if v is not UNSET})
@@ -145,7 +139,10 @@ class Settings(dict[str, Any]):
         return self._copy(self._file, self._overrides | changes)
 
     def _copy(self, file: dict[str, Any], overrides: dict[str, Any]) -> "Settings":
-        copy = Settings(file, overrides, self._known, self.path, self.env, self.typed, self.overlay)
+        copy = Settings(
+            file, overrides, self._known, self.path, self.env, self.typed, self.overlay,
+            self._origins,
+        )  # fmt: skip
         copy.left_out = self.left_out
         return copy
 
@@ -176,7 +173,17 @@ class Settings(dict[str, Any]):
         """Where the value of a key comes from, for a message."""
         if key in self.typed:
             return COMMAND_LINE
-        return self.overlay if self.overlay and key in self._overrides else self.path
+        if self.overlay and key in self._overrides:
+            return self.overlay
+        return self._origins.get(key, self.path)
+
+    def places(self) -> list[str]:
+        """Where values come from, in the order in which they hide those of the next."""
+        return list(dict.fromkeys([COMMAND_LINE, self.overlay, *self._origins.values(), self.path]))
+
+    def given(self) -> dict[str, Any]:
+        """The keys that are given; None is one that is given its default again."""
+        return {key: self.get(key) for key in self._file | self._overrides}
 
     def asks_for(self, key: str) -> bool:
         """Whether a key asks for something; `false` where that is the default does not."""
@@ -187,17 +194,26 @@ class Settings(dict[str, Any]):
         return bool(self._overrides) and key not in self._overrides
 
 
-def typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict[str, Any]:
+def typed(
+    values: Mapping[str, Any],
+    known: dict[str, Key],
+    where: str,
+    origins: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """The values as their keys' types; UNSET is the default.
+
+    Args:
+        where: the values are from; origins: those that are from elsewhere.
 
     Raises:
         UserError: with a line for each key that is not known, and each value that is wrong.
     """
     found, faults = {}, []
     for name, value in values.items():
+        place = (origins or {}).get(name, where)
         if name not in known:
             remedy = hint(str(name), known, "see --help for the known keys")
-            faults.append(f"{where}: unknown key {name!r}; {remedy}")
+            faults.append(f"{place}: unknown key {name!r}; {remedy}")
             continue
         key = known[name]
         if value is None:
@@ -206,7 +222,7 @@ def typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict[
             found[name] = None if is_value else UNSET
             continue
         try:
-            found[name] = plain(name, convert(name, value, key, where), where)
+            found[name] = plain(name, convert(name, value, key, place), place)
         except UserError as error:
             faults += error.lines
     if faults:
@@ -331,7 +347,11 @@ def read_settings(
     model = _take_path("model", shell, known) if MODEL_KEYS & known.keys() else None
     if run_dir is None:
         run_dir = f"runs/{Path(path).absolute().parent.name}" if path else "runs"
-    config = (defaults or {}) | (read_yaml(path, run_dir) if path else {})
+    layers = read_layers(path, run_dir) if path else []
+    config = (defaults or {}) | merged(layers)
+    origins: dict[str, str] = {}
+    for at, keys in layers:
+        origins |= {key: at for key in keys if key not in origins}
     by_model: set[str] = set()  # keys that --model has changed
     if model:
         changes = started_from(model, config, run_dir)
@@ -349,7 +369,7 @@ def read_settings(
     if found := fault("env", env, takes_secret_urls=True):
         raise UserError(f"{path}: env: {found}")
     consent.check_env(env, path or COMMAND_LINE)
-    file = typed(config, known, path or COMMAND_LINE)
+    file = typed(config, known, path or COMMAND_LINE, origins)
     given = {name: value_of(words, known.get(name)) for name, words in shell.items()}
     overrides = typed(given, known, COMMAND_LINE)
     _check_consent(file, given, path)
@@ -359,7 +379,7 @@ def read_settings(
         overrides = changes | overrides
     typed_keys = {*shell, *by_model}
     place = path or COMMAND_LINE
-    settings = Settings(file, overrides, known, place, env, typed_keys, overlay or "")
+    settings = Settings(file, overrides, known, place, env, typed_keys, overlay or "", origins)
     for name, key in known.items():
         if not key.owner and key.default is UNSET and name not in settings:
             raise UserError(f"{settings.path}: missing key {name!r}; set it")

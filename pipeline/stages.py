@@ -258,6 +258,11 @@ TOOLS = {
         flags=("config", "run_dir", "seed", "model", "repo"),
         options="eval.push:PushArguments",
     ),
+    "show": Tool(
+        "",
+        "each key of a recipe and the file that gives it: show RECIPE [STAGE]",
+        flags=(*OF_RECIPE, "keys"),
+    ),
     "clean": Tool("", "list the files of a run; YES=1 removes them", reads=("tasks", "yes")),
 }
 # Everything behind these words goes to the module as it is.

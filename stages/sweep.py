@@ -35,7 +35,7 @@ from pipeline.json_files import is_number
 from pipeline.keys import as_flags, yaml_flags
 from pipeline.lock import claim
 from pipeline.models.card import count_guards
-from pipeline.request import find_recipe
+from pipeline.recipe_files import find_recipe
 from pipeline.settings import Settings, build, parse, read_settings, run_check, setting
 from pipeline.side_by_side import Runner
 from pipeline.stages import STAGES, has_file, load_keys

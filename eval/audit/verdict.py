@@ -18,6 +18,7 @@ from grading.own_grader import COLUMN
 from pipeline import manifest
 from pipeline.console import quiet
 from pipeline.own_code import own_files
+from pipeline.recipe_files import files_of
 from stages.arguments import GRADED
 
 CHECKS = ("question", "template", "reward", "task")
@@ -46,7 +47,7 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
     lines = [line for one in audited for line in one.lines]
     table = pd.DataFrame(lines, columns=Line._fields, dtype=object).astype({"applies": bool})
     notes = [note for one in audited for note in [*one.notes, *note_own_graders(one)]]
-    yamls = sorted(Path(args.recipe).glob("*.yaml"))
+    yamls = files_of(args.recipe)
     files = [*recipe.files.values(), settings.test_file, settings.transfer_file]
     files += grader_files(row for rows in sets.values() for row in rows)
     files += own_files([*recipe.rewards])

@@ -16,7 +16,8 @@ from pipeline.keys import assign, yaml_flags
 from pipeline.models import smollm2
 from pipeline.models.checkpoints import base_and_adapter, check_checkpoint, read_json
 from pipeline.models.hub import is_hub_id
-from pipeline.settings import Settings, build, read_settings, read_yaml, run_check, setting
+from pipeline.recipe_files import read_yaml
+from pipeline.settings import Settings, build, read_settings, run_check, setting
 from pipeline.stages import STAGES, config_name, load_keys
 from pipeline.values import Natural, Positive, redact
 from stages import host

@@ -23,8 +23,9 @@ from pipeline.models.checkpoints import (
 from pipeline.models.hub import has_hub_copy
 from pipeline.models.tokenizer import NEEDS, load_template, load_tokenizer
 from pipeline.models.weights import check_start
+from pipeline.recipe_files import read_yaml
 from pipeline.rows import read_rows
-from pipeline.settings import Settings, read_yaml
+from pipeline.settings import Settings
 from stages.arguments import row_limits
 from stages.preflight.inputs import load_shape
 from stages.run.launch import is_installed

@@ -21,7 +21,8 @@ from pipeline import consent, strict_yaml
 from pipeline.console import is_main_process, notice, quiet_launcher
 from pipeline.errors import UserError, killed, run_cli
 from pipeline.memory import num_oom_kills
-from pipeline.settings import Settings, read_yaml
+from pipeline.recipe_files import read_yaml
+from pipeline.settings import Settings
 from pipeline.stages import RECIPES
 from stages.run import restarts
 

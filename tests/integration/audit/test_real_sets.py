@@ -11,6 +11,7 @@ from data_prep.schema import grpo_row, sft_row
 from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
 from pipeline.errors import run_cli
+from pipeline.recipe_files import read_yaml
 from tests.files import write_rows
 from tests.recipes import SHIPPED
 
@@ -27,8 +28,7 @@ SETS = {"gsm8k": 200, "math500": 500, "aime24": 30, "aime25": 30, "held_out": NU
 def prepare(recipe, folder):
     """A copy of the recipe with all the sets and embedded rows; returns the audit's flags."""
     config = {
-        path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
-        for path in (ROOT / "configs" / recipe).glob("*.yaml")
+        path.stem: read_yaml(str(path)) for path in (ROOT / "configs" / recipe).glob("*.yaml")
     }
     data, run = folder / "run/data", folder / "run"
     data.mkdir(parents=True)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from data_prep.builder.recipe import check_source, find_files
+from pipeline.recipe_files import read_yaml
 from tests.files import read_rows
 from tests.recipes import SHIPPED
 from tests.unit.builder.helpers import run
@@ -40,8 +41,8 @@ REPOSITORIES = {
 
 
 def training_sources(recipe):
-    values = yaml.safe_load((CONFIGS / recipe / "data.yaml").read_text(encoding="utf-8"))
-    return [check_source(one, key) for key in ("sft", "grpo") for one in values.get(key, [])]
+    values = read_yaml(str(CONFIGS / recipe / "data.yaml"))
+    return [check_source(one, key) for key in ("sft", "grpo") for one in values.get(key) or []]
 
 
 @pytest.mark.parametrize("folder", REPOSITORIES)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.settings import read_yaml
+from pipeline.recipe_files import read_yaml
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
 from tests.files import write_rows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import errors, folders, manifest, settings, venv
+from pipeline import errors, folders, manifest, recipe_files, venv
 
 ROOT = Path(__file__).parents[3]
 NAME = "a b'c\"d[e]*$(touch pwned)`touch pwned`&;#: %41,f=g\\{run}\\t~ü"
@@ -17,7 +17,7 @@ NAME = "a b'c\"d[e]*$(touch pwned)`touch pwned`&;#: %41,f=g\\{run}\\t~ü"
 def test_the_name_of_a_run_changes_nothing_else_in_a_yaml(tmp_path):
     path = tmp_path / "sft.yaml"
     path.write_text('a: "{run}/sft"\nb: {run}/data\nc: [x, "{run}"]\n', encoding="utf-8")
-    found = settings.read_yaml(str(path), NAME)
+    found = recipe_files.read_yaml(str(path), NAME)
     assert found == {"a": f"{NAME}/sft", "b": f"{NAME}/data", "c": ["x", NAME]}
 
 

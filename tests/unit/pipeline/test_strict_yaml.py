@@ -8,7 +8,8 @@ import pytest
 
 from pipeline import strict_yaml
 from pipeline.errors import UserError
-from pipeline.settings import read_settings, read_yaml
+from pipeline.recipe_files import read_yaml
+from pipeline.settings import read_settings
 from stages.run.launch import asked_of_launcher
 
 

@@ -1,0 +1,130 @@
+"""`extends` in a recipe's YAML, and `show`, which prints where each key comes from."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.chain import order
+from pipeline.commands import named_in
+from pipeline.errors import UserError
+from pipeline.freshness import finds_more
+from pipeline.recipe_files import files_of, read_yaml
+from pipeline.request import read
+from pipeline.settings import read_settings
+from pipeline.show import lines
+from stages.arguments import GrpoArguments
+
+HF = ("GRPOConfig", "ModelConfig")
+ROOT = "model_name_or_path: m\ntrain_file: a.jsonl\noutput_dir: '{run}/grpo'\n"
+
+
+@pytest.fixture
+def recipes(tmp_path, monkeypatch):
+    """Writes `configs/NAME/FILE` and returns its path; each recipe has a data.yaml, too."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, text, file="grpo.yaml"):
+        folder = Path("configs", name)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "data.yaml").touch()  # what makes it a recipe
+        (folder / file).write_text(text, encoding="utf-8")
+        return f"{folder}/{file}"
+
+    return write
+
+
+def test_a_key_hides_that_of_the_file_it_extends(recipes):
+    env = "env: {OMP_NUM_THREADS: 1, NCCL_DEBUG: WARN}\n"
+    recipes("root", f"{ROOT}{env}beta: 0.1\nlearning_rate: 1.0e-6\nmax_steps: 9\n")
+    recipes("middle", "extends: root\nmax_steps: 5\nenv: {OMP_NUM_THREADS: 3}\n")
+    path = recipes("leaf", "extends: middle\nlearning_rate: null\nmax_steps: 7\n")
+    settings = read_settings(GrpoArguments, HF, ["--config", path, "--beta", "0.2"])
+    assert (settings["max_steps"], settings["beta"]) == (7, 0.2)
+    assert settings.env == {"OMP_NUM_THREADS": "3"}
+    assert "learning_rate" not in settings  # null: its default
+    assert settings.output_dir == "runs/leaf/grpo"  # the run is of the recipe that is asked for
+    found = [line for line in lines(settings) if line.startswith(("#", "beta", "env", "l", "max"))]
+    assert found == [
+        "# command line", "beta: 0.2",
+        "# configs/leaf/grpo.yaml", "learning_rate: null", "max_steps: 7",
+        "# configs/middle/grpo.yaml", "env: {OMP_NUM_THREADS: '3'}",
+        "# configs/root/grpo.yaml",
+    ]  # fmt: skip
+
+
+def test_a_wrong_value_names_the_file_that_has_it(recipes):
+    root = recipes("root", ROOT + "min_pass_rate: 2\n")
+    path = recipes("leaf", "extends: root\nno_such_key: 1\n")
+    with pytest.raises(UserError) as error:
+        read_settings(GrpoArguments, HF, ["--config", path])
+    wrong, unknown = error.value.lines
+    assert wrong.startswith(f"{root}: min_pass_rate") and unknown.startswith(f"{path}: unknown key")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("extends: rooot", "did you mean root?"),
+        ("extends: leaf", "leaf is this recipe"),
+        ("extends: bare", "configs/bare has no grpo.yaml"),
+        ("extends: [root]", "must be a recipe"),
+        ("extends: ''", "must be a recipe"),
+        ("extends: third", "at most 2 deep"),
+        ("extends: back", "at most 2 deep"),
+    ],
+)
+def test_what_cannot_be_extended_is_refused_in_one_line(text, fault, recipes):
+    recipes("root", ROOT)
+    recipes("first", "extends: root")
+    recipes("second", "extends: first")
+    recipes("third", "extends: second")
+    recipes("back", "extends: leaf")
+    recipes("bare", "", "sft.yaml")
+    path = recipes("leaf", text)
+    with pytest.raises(UserError) as error:
+        read_yaml(path)
+    (line,) = error.value.lines
+    assert line.startswith("configs/") and ": extends: " in line and fault in line
+
+
+def test_what_reads_a_whole_recipe_reads_what_its_files_extend(recipes):
+    recipes("root", ROOT)
+    recipes("root", "model_name_or_path: base-model\ntrain_file: '{run}/distill/a'\n", "sft.yaml")
+    recipes("root", "problems_file: a\n", "distill.yaml")
+    for file in ("grpo.yaml", "sft.yaml", "distill.yaml"):
+        recipes("leaf", "extends: root\n", file)
+    assert order(("sft",), "configs/leaf") == ["data", "distill", "sft"]
+    assert ("configs/leaf/sft.yaml: model_name_or_path", "base-model") in named_in("configs/leaf")
+    files = files_of("configs/leaf")
+    assert "configs/root/sft.yaml" in files
+    assert not finds_more("audit", {"recipe": "configs/leaf"}, dict.fromkeys(files, ""))
+    assert finds_more("audit", {"recipe": "configs/leaf"}, dict.fromkeys(files[1:], ""))
+
+
+@pytest.mark.parametrize(
+    ("words", "recipe", "stages"),
+    [
+        ("show grpo7b sft grpo", "configs/grpo7b", ("sft", "grpo")),
+        ("show RECIPE=grpo7b sft", "configs/grpo7b", ("sft",)),
+        ("show", "configs/tiny-cpu", ()),
+    ],
+)
+def test_show_takes_a_recipe_and_stages(words, recipe, stages):
+    request = read(words.split(), {})
+    assert (request.recipe, request.shown, request.goals) == (recipe, stages, ("show",))
+
+
+def test_what_show_prints_is_the_yaml_that_a_stage_reads():
+    command = [sys.executable, "-m", "pipeline", "show", "rlite-packing", "LORA=1", "eval.seed=3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    shown = {}
+    for part in done.stdout.split("## ")[1:]:
+        name, _, text = part.partition("\n")
+        shown[name] = yaml.safe_load(text)
+    assert shown.keys() == {"data", "grpo", "eval"}
+    assert (shown["eval"]["seed"], shown["grpo"]["lora_r"]) == (3, 32)
+    settings = read_yaml("configs/rlite-packing/data.yaml", "runs/rlite-packing-lora")
+    assert shown["data"] == settings
