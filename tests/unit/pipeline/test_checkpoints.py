@@ -62,6 +62,12 @@ def test_an_adapter_without_a_tokenizer_has_its_base_models(folder, tmp_path_fac
     assert tokenizer_path(str(adapter)) == str(adapter)
 
 
+def test_a_file_is_no_model(tmp_path):
+    (tmp_path / "mine.gguf").touch()
+    with pytest.raises(UserError, match="holds no model; give a model's folder or hub id"):
+        check_checkpoint(str(tmp_path / "mine.gguf"), "MODEL")
+
+
 INDEX = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 988097824\n"
 
