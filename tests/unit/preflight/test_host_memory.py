@@ -50,9 +50,12 @@ def test_a_recipe_without_a_limit_on_its_rows_is_left_to_preflight(check, tmp_pa
     check("configs/smollm2-135m", 8, "grpo.max_completion_length=null")
 
 
-@pytest.mark.parametrize("controller", ["", "memory"])
-@pytest.mark.parametrize("group", ["/", "/user.slice/job", "/user.slice/job/step"])
-@pytest.mark.parametrize(("text", "expected"), [("3000\n", 3000), ("max\n", 10**6), (None, 10**6)])
+@pytest.mark.parametrize(
+    ("text", "expected", "group", "controller"),
+    [("3000\n", 3000, "/", "memory"), ("3000\n", 3000, "/user.slice/job", ""),
+     ("3000\n", 3000, "/user.slice/job/step", "memory"), ("max\n", 10**6, "/user.slice/job", ""),
+     (None, 10**6, "/", "")],
+)  # fmt: skip
 def test_a_control_group_bounds_the_memory(
     monkeypatch, tmp_path, text, expected, group, controller
 ):
