@@ -1,12 +1,15 @@
-"""Tokenizers of checkpoints: what is damaged or lacking is refused by key and folder."""
+"""Checkpoints: what is damaged or lacking is refused by key and folder; own LM heads stay."""
 
 import json
 
+import numpy
 import pytest
+from safetensors.numpy import save_file
 
 from pipeline.errors import UserError
 from pipeline.models.checkpoints import check_checkpoint, tokenizer_path
 from pipeline.models.tokenizer import load_tokenizer
+from pipeline.models.weights import keep_own_head
 from tests.unit.stages.helpers import NO_TENSORS, write_model
 
 VALID = {
@@ -99,3 +102,19 @@ def test_the_files_of_a_local_model_must_be_there(tmp_path, files, refused):
     with pytest.raises(UserError, match=f"^model: {tmp_path}.*{refused}") as error:
         check_checkpoint(str(tmp_path), "model")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("head", "is_tied"), [(2, False), (1, True), (None, True)])
+def test_an_lm_head_of_its_own_is_not_tied(tmp_path, head, is_tied):
+    """A model may have one although its configuration says that the embedding is the LM head.
+
+    A sharded model that ties them is saved with both.
+    """
+    weights = {"model.embed_tokens.weight": numpy.full((2, 2), 1, numpy.float32)}
+    if head:
+        weights["lm_head.weight"] = numpy.full((2, 2), head, numpy.float32)
+    save_file(weights, tmp_path / "model.safetensors")
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "qwen2", "tie_word_embeddings": true}')
+    keep_own_head(tmp_path)
+    assert json.loads(config.read_text())["tie_word_embeddings"] is is_tied

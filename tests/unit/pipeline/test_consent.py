@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from eval.harness.settings import EvalArguments
-from pipeline import consent
 from pipeline.errors import UserError
 from pipeline.settings import read_settings
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
@@ -60,14 +59,6 @@ def test_variables_of_speed_and_logging_are_taken(tmp_path):
     names = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "HF_HUB_OFFLINE")
     env = dict.fromkeys((*names, "WANDB_RUN_ID", "VLLM_ATTENTION_BACKEND"), "1")
     assert read(tmp_path, "sft", env=env).env == env
-
-
-def test_the_projects_own_recipes_need_no_consent():
-    for path in ROOT.glob("configs/*/*.yaml"):
-        keys = yaml.safe_load(path.read_text(encoding="utf-8").replace("{run}", "run"))
-        consent.check_env(keys.pop("env", {}), str(path))
-        for key, value in keys.items():
-            consent.check_value(key, value, str(path))
 
 
 CODE = [
@@ -164,15 +155,6 @@ def test_a_teacher_of_a_list_is_sent_no_api_key_either(tmp_path, monkeypatch):
         read(tmp_path, "distill", teachers=teachers)
     monkeypatch.setenv("ALLOW_CODE", "1")
     assert read(tmp_path, "distill", teachers=teachers).teachers == teachers
-
-
-@pytest.mark.parametrize("tag", ["!!python/object/apply:os.system [touch ran]", "!function x.y"])
-def test_tags_of_yaml_run_nothing(tmp_path, tag, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "sft.yaml").write_text(f"output_dir: {tag}\n")
-    with pytest.raises(UserError, match=r"sft\.yaml"):
-        read_settings(SftArguments, SFT, ["--config", "sft.yaml"])
-    assert not Path("ran").exists()
 
 
 class Evil:

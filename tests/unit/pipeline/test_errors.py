@@ -95,6 +95,12 @@ def test_a_bug_keeps_its_traceback(error):
         run_cli(raising(error), is_first=False)
 
 
+def test_an_interrupted_run_says_that_it_can_be_resumed(capsys):
+    with pytest.raises(SystemExit, match="130"):
+        run_cli(raising(KeyboardInterrupt()), is_first=False)
+    assert capsys.readouterr().err == "interrupted: run the same command again to resume\n"
+
+
 def test_a_bug_while_a_fault_is_handled_stays_visible():
     error = KeyError()
     error.__context__ = OSError(errno.EIO, "why", "a")
