@@ -1,6 +1,6 @@
 """Mistakes planted in recipe, launch, tokenizer and data, each found with what to change.
 
-Those of keys alone are in mistakes.yaml.
+Those of keys and templates alone are in mistakes.yaml.
 """
 
 import json
@@ -17,8 +17,6 @@ from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
 
 pytestmark = pytest.mark.integration
-REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-DATED = "{{ date_string if date_string is defined else strftime_now('%d %b %Y') }}"
 NO_ANSWER = '{"prompt": [{"role": "user", "content": "1 + 1"}]}\n'
 CONFIGS = Path(__file__).parents[3] / "configs"
 SYNTHETIC = [{"name": "synthetic", "sample": 10, "split": "train"}]
@@ -86,18 +84,20 @@ def planted(tmp_path, tiny_model_dir, data_dir, monkeypatch):
     return Planted(tmp_path, tiny_model_dir, data_dir, monkeypatch)
 
 
-def plant(planted, recipe=None, launch=None, says="", **files):
+def plant(planted, recipe=None, launch=None, template=None, says="", **files):
     """Plant a mistake of mistakes.yaml."""
     if recipe:
         planted.copy(recipe)
+    if template:
+        planted.change_template(*template)
     planted.args.update(launch or {})
-    for stage, values in files.items():
-        planted.set(stage, **values)
-
-
-def template(old, new, **data):
-    """Change the chat template; build data with it where keys of data.yaml are given."""
-    return lambda planted: (planted.change_template(old, new), data and planted.build_data(**data))
+    for name, values in files.items():
+        if name.endswith(".json"):
+            planted.change_json(name, **values)
+        elif name == "data" and not recipe:
+            planted.build_data(**values)
+        else:
+            planted.set(name, **values)
 
 
 def own_model(name, damage):
@@ -168,7 +168,6 @@ def another_model_than_sft_had(planted):
     planted.set("sft", output_dir="{run}/sft")
 
 
-THINK, HEADS = {"prompt": "think"}, "message['content'] }}"
 KEYS = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8"))
 # "level topic: what is said" -> how to plant it.
 MISTAKES = {
@@ -177,29 +176,12 @@ MISTAKES = {
     "error data: completion": lambda planted: planted.write_data(NO_ANSWER * 40),
     "error tokenizer: no chat template": no_template,
     "error tokenizer: no chat template: prompts": finished_sft_without_template,
-    "warning think: strips <think>": template(HEADS, "message['content'].split('</think>')[-1] }}"),
-    "error think: closes the thought":
-        template("assistant\n{%", "assistant\n<think>\n\n</think>\n\n{%"),
     "error template: ends no generation": template_ends_otherwise,
-    "error template: no system role": template("{% for", REFUSES + "{% for", **THINK),
-    "error template: leaves out the system":
-        template("in messages %}", "in messages if message['role'] != 'system' %}", **THINK),
-    "warning template: ignores add_generation_prompt":
-        template("{% if add_generation_prompt %}", "{% if true %}"),
-    "warning template: writes today's date": template("{% for", DATED + "{% for"),
     "error template: twice": doubled_bos,
     "warning template: SFT teaches '<|endoftext|>'": base_tokenizer,
-    "warning tokenizer: pad_token is eos_token":
-        lambda planted: planted.change_json("tokenizer_config.json", pad_token="<|im_end|>"),
     "error tokenizer: drops <think>": lambda planted: drop_think(planted.model),
     "error tokenizer: drops <think> or </think>": another_model_than_sft_had,
     "warning template: prompts lack '<|endoftext|>'": missing_bos,
-    "warning tokenizer: (Qwen2Tokenizer) splits text otherwise than":
-        lambda planted: planted.change_json("tokenizer.json", normalizer={"type": "Lowercase"}),
-    "error tokenizer: embedding has 200 rows":
-        lambda planted: planted.change_json("config.json", vocab_size=200),
-    "error template: generation_config.json":
-        lambda planted: planted.change_json("generation_config.json", eos_token_id=5),
     "error sft.yaml: no stage of the recipe writes it":
         lambda planted: (shutil.rmtree(planted.run / "data"),
                          planted.build_data(output_dir="{run}/dta")),
