@@ -1,29 +1,14 @@
-"""How long pages and their sentences are, and which words stand in them.
+"""How long pages and their sentences are.
 
 The limits are thermometers: a page within them can still be hard to follow.
 """
 
 import re
 
-import pytest
-
 from tests import pages
 from tests.pages import ROOT
 
 README = ROOT / "README.md"
-# Words of our own that a reader cannot know, and what the field says in their place.
-OURS = {
-    r"paid|pays? for": "earns the reward",
-    r"right answers?": "correct answer",
-    r"coin's toss": "random reward",
-    r"dead groups?": "zero-variance group",
-    r"anew": "from scratch",
-    r"mend(?:s|ed|ing)?": "fix",
-    r"for want of": "out of",
-    r"twins?": "control run",
-    r"(?:is|are) told": "sees",
-    r"start models?": "starting model",
-}
 
 
 def sentences(text):
@@ -69,19 +54,3 @@ def test_the_readme_fits():
     lines = README.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 130
     assert [line for line in lines if len(line) > 100] == []
-
-
-def own_words(text):
-    """The words of `OURS` in a text, each with what it is among."""
-    pattern = rf"\b(?:{'|'.join(OURS)})\b"
-    return [text[max(0, m.start() - 40) : m.end() + 40] for m in re.finditer(pattern, text, re.I)]
-
-
-@pytest.mark.parametrize("page", [*pages.PAGES, ROOT / "CHANGELOG.md"], ids=pages.name_of)
-def test_a_page_has_the_words_of_the_field(page):
-    text = re.sub(r"(?ms)^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"))
-    assert own_words(" ".join(text.split())) == []
-
-
-def test_own_words_are_found():
-    assert len(own_words("A right answer is paid, the dead group is not; twinned, mended.")) == 4

@@ -67,6 +67,7 @@ CODE = [
     {"model_init_kwargs": {"trust_remote_code": True}},
     {"model_init_kwargs": '{"trust_remote_code": true}'},
     {"model_init_kwargs": {"use_kernels": True}},
+    {"model_init_kwargs": {"allow_all_kernels": True}},
     {"model_init_kwargs": {"kernel_config": {"kernel_mapping": {"RMSNorm": "me/x:Norm"}}}},
     {"model_init_kwargs": {"weights_only": False}},
     {"model_init_kwargs": {"attn_implementation": {"text": "me/attention"}}},
@@ -83,7 +84,7 @@ def test_a_key_that_runs_code_needs_consent(tmp_path, keys, monkeypatch):
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text(yaml.safe_dump(keys))
     with pytest.raises(UserError, match=r"overlay\.yaml: .*ALLOW_CODE"):
-        read(tmp_path, "sft" if key != "generation_kwargs" else "grpo", "--overlay", str(overlay))
+        read(tmp_path, "grpo", "--overlay", str(overlay))
     if isinstance(keys[key], str | bool):
         words = [f"--{key}", str(keys[key]).lower()]
         assert getattr(read(tmp_path, "grpo", *words, **keys), key)

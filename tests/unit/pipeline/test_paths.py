@@ -68,11 +68,8 @@ def test_a_variable_in_a_path_is_refused(tmp_path, key, path):
     with pytest.raises(UserError, match="path: "):
         read(tmp_path, sources=[{"path": path}])
     assert read(tmp_path, title=path).title == path  # no path
-
-
-def test_a_folder_that_has_the_sign_in_its_name_can_be_used(tmp_path):
-    Path("$USER", "a$b").mkdir(parents=True)
-    assert read(tmp_path, output_dir="$USER/a$b/new$1").output_dir == "$USER/a$b/new$1"
+    Path("$USER", "a$b").mkdir(parents=True)  # a folder of that very name
+    assert read(tmp_path, **{key: "$USER/a$b/new$1"})[key] == "$USER/a$b/new$1"
 
 
 @pytest.mark.parametrize(

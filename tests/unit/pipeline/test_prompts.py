@@ -52,12 +52,6 @@ BOXED = "Please reason step by step, and put your final answer within \\boxed{}.
 R1_DISTILL, SYSTEM = "deepseek_r1_distill", "<|start_header_id|>system<|end_header_id|>\n\n"
 TEMPLATES = {
     R1_DISTILL: ("<s>", "<s><\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c><think>\n"),
-    "qwen2_5": (
-        "<s>",
-        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-        "<|im_end|>\n<|im_start|>user\n",
-        f"<|im_end|>\n{CHAT}",
-    ),
     "llama3_1": (
         "<|begin_of_text|>",
         f"<|begin_of_text|>{SYSTEM}Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024"
@@ -86,15 +80,6 @@ def shipped_template(name):
         ("boba", f"1 + 1?\n{BOXED}"),
         ("perplexity_eval", f"You will be given a problem.{BOXED} 1 + 1?"),
         ("rlite", '1 + 1? Let\'s think step by step and output the final answer after "####".'),
-        (
-            "perplexity_train",
-            "A conversation between User and Assistant. The user asks a question, and the "
-            "Assistant solves it. The assistant first thinks about the reasoning process in the "
-            "mind and then provides the user with the answer. The reasoning process and answer are "
-            "enclosed within <think></think> and <answer></answer> tags, respectively, i.e., "
-            "<think>reasoning process here</think> <answer>answer here</answer>. "
-            "User: 1 + 1? Assistant: ",
-        ),
     ],
 )
 def test_the_rendered_prompt_to_the_byte(name, user):
