@@ -1,17 +1,14 @@
-"""Figures and commands of the pages on recipes and launches are those that the code works out."""
+"""Figures of the pages on recipes and launches are those that the code works out."""
 
 import re
-import shlex
 
 import pytest
 
 from benchmarks.plan import RECIPES
-from pipeline import request as requests
 from stages.preflight.batches import check_batches
 from stages.preflight.capacity import GIB, build_step, check_memory, gpu_need, stage_shape
 from stages.preflight.inputs import PreflightArguments, Recipe, read_recipe
 from stages.preflight.plan import PlanArguments, plan
-from stages.run.launch import BATCH_KEYS
 from tests.pages import ROOT
 from tests.recipes import FULL
 
@@ -54,36 +51,6 @@ def peak(recipe: Recipe, stage: str) -> str:
     settings, shape = recipe.settings[stage], stage_shape(recipe, stage)
     step = build_step(stage, shape, settings, None, recipe.engine, recipe.args.gpus)
     return f"{gpu_need(settings, step, recipe.args.gpu_memory * GIB).update / GIB:.1f}"
-
-
-def commands(page: str, name: str) -> list[requests.Request]:
-    """The make commands of a page that name a recipe, read as `python -m pipeline` reads them."""
-    text = text_of(page).replace("\\\n", " ").replace("RECIPE=mine", f"RECIPE={name}")  # a copy
-    found = re.findall(r"^make ([a-z -]+) (RECIPE=.*?)(?: +#.*)?$", text, re.M)
-    return [requests.read([*goals.split(), *shlex.split(words)], {}) for goals, words in found]
-
-
-def launch_of(request: requests.Request) -> dict[str, str]:
-    """The keys that decide rows, dtype and launch of a command."""
-    keys = request.keys.get("grpo", {})
-    found = {name: keys[name] for name in (*BATCH_KEYS, "dtype") if name in keys}
-    found["processes"] = request["gpus"] or request["num_processes"] or 1
-    return found | {name: request[name] for name in ("accelerate", "lora", "recipe")}
-
-
-@pytest.mark.parametrize("name", [*FULL, "scale"])
-def test_preflight_checks_the_launch_that_the_page_runs(name):
-    page = "docs/scale.md" if name == "scale" else f"configs/{name}/README.md"
-    found = [one for one in commands(page, name) if name in ("scale", one["recipe"])]
-    assert {one["recipe"] for one in found} <= {*FULL}
-    checked = [launch_of(one) for one in found if one.asks_for("preflight")]
-    trained = [one for one in found if one.asks_for("sft", "grpo")]
-    # On the page on scale several hosts train justrl-1.5b, without make, before its report.
-    by_hand = "justrl-1.5b" if name == "scale" else ""
-    whole = [one for one in found if one.asks_for("report", "sweep")]
-    trained = trained or [one for one in whole if one["recipe"] != by_hand]
-    assert checked and trained
-    assert [one for one in map(launch_of, trained) if one not in checked] == []
 
 
 @pytest.mark.parametrize("name", FULL)
