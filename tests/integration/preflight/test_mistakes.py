@@ -84,12 +84,14 @@ def planted(tmp_path, tiny_model_dir, data_dir, monkeypatch):
     return Planted(tmp_path, tiny_model_dir, data_dir, monkeypatch)
 
 
-def plant(planted, recipe=None, launch=None, template=None, says="", **files):
+def plant(planted, recipe=None, launch=None, template=None, gone=(), says="", **files):
     """Plant a mistake of mistakes.yaml."""
     if recipe:
         planted.copy(recipe)
     if template:
         planted.change_template(*template)
+    for place in gone:
+        (planted.recipe.parent / place).unlink()
     planted.args.update(launch or {})
     for name, values in files.items():
         if name.endswith(".json"):
@@ -111,21 +113,12 @@ def own_model(name, damage):
     return change
 
 
-def no_template(planted):
-    (planted.model / "chat_template.jinja").unlink()
-
-
 def base_tokenizer(planted):
     # Like Qwen2.5's base models: the EOS is another than the template's.
     tokens = {"eos_token": "<|endoftext|>", "pad_token": "<|im_start|>"}
     planted.change_json("tokenizer_config.json", **tokens)
     ends = {"eos_token_id": planted.tokenizer().eos_token_id}
     planted.change_json("generation_config.json", **ends)
-
-
-def doubled_bos(planted):
-    planted.change_json("tokenizer_config.json", bos_token="<|endoftext|>")
-    planted.change_template("{% for", "<|endoftext|><|endoftext|>{% for")
 
 
 def missing_bos(planted):
@@ -137,22 +130,6 @@ def missing_bos(planted):
         single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, tokenizer.bos_token_id)]
     )
     tokenizer.save_pretrained(planted.model)
-
-
-def finished_sft_without_template(planted):
-    no_template(planted)
-    planted.set("sft", model_name_or_path="someone/some-model", output_dir="{run}/sft")
-
-
-def no_template_and_no_sft(planted):
-    no_template(planted)
-    (planted.recipe / "sft.yaml").unlink()
-    planted.set("grpo", model_name_or_path="{run}/sft")
-
-
-def template_ends_otherwise(planted):
-    planted.change_template("<|im_end|>", "<end_of_turn>")
-    (planted.recipe / "sft.yaml").unlink()
 
 
 def drop_think(folder):
@@ -174,10 +151,6 @@ MISTAKES = {
     "error data: sft_train.jsonl":
         lambda planted: planted.write_data('{"prompt": [{"role": "user"\n'),
     "error data: completion": lambda planted: planted.write_data(NO_ANSWER * 40),
-    "error tokenizer: no chat template": no_template,
-    "error tokenizer: no chat template: prompts": finished_sft_without_template,
-    "error template: ends no generation": template_ends_otherwise,
-    "error template: twice": doubled_bos,
     "warning template: SFT teaches '<|endoftext|>'": base_tokenizer,
     "error tokenizer: drops <think>": lambda planted: drop_think(planted.model),
     "error tokenizer: drops <think> or </think>": another_model_than_sft_had,
@@ -262,6 +235,7 @@ def test_a_result_of_another_hub_model_says_nothing_of_this_one(planted, was):
 
 
 def test_without_sft_no_remedy_speaks_of_it(planted):
-    no_template_and_no_sft(planted)
+    gone = ["run/sft/chat_template.jinja", "recipe/sft.yaml"]
+    plant(planted, gone=gone, grpo={"model_name_or_path": "{run}/sft"})
     assert [one for one in planted.findings("error") if one.topic == "tokenizer"]
     assert not [one for one in planted.findings("error") if "sft.yaml" in one.remedy]
