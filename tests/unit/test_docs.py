@@ -1,5 +1,9 @@
-"""What README and docs name exists: files, links, headings, modules, make targets, keys."""
+"""What README and docs name exists, and their tables and figures are those of code and studies.
 
+Links are followed where the site is built, see tests/integration/test_site.py.
+"""
+
+import ast
 import importlib.util
 import json
 import math
@@ -13,88 +17,44 @@ from docs import keys
 from docs.pictures import draw
 from eval.report.decomposition import PARTS
 from pipeline import names as known
+from stages.arguments import MODES, REWARD_FUNCS, GrpoArguments
+from stages.rules import READ_BY
+from stages.trainer.guards import ACTIONS, RULES, GuardSettings
 from tests import pages
 from tests.pages import ROOT
 
-PACKAGES = (
-    "pipeline", "grading", "data_prep", "stages", "eval", "benchmarks", "tests", "configs", "docs",
-    "examples",
-)  # fmt: skip
-LINKED = [*pages.PAGES, ROOT / "CHANGELOG.md"]
+PRODUCT = "pipeline|grading|data_prep|stages|eval"
+FOLDERS = f"{PRODUCT}|benchmarks|tests|configs|docs|examples"
 
 
-def names(page, pattern):
-    return sorted({match[1] for match in re.finditer(pattern, page.read_text(encoding="utf-8"))})
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def one_line(name):
+    """A page's text with a blank in place of each line's end."""
+    return " ".join(text_of(name).split())
+
+
+def table(page, head):
+    """The rows below the table head that begins so, cell by cell without code marks."""
+    block = re.search(
+        rf"^\| {re.escape(head)}[^\n]*\n\|[-| :]+\|\n((?:\|.*\n)+)", text_of(page), re.M
+    )
+    rows = [line.strip("| ").split(" | ") for line in block[1].splitlines()]
+    return [[cell.replace("`", "").strip(" |") for cell in row] for row in rows]
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=pages.name_of)
 def test_files_modules_and_targets_exist(page):
-    files = names(page, rf"(?<![\w/.])((?:{'|'.join(PACKAGES)})/[\w./-]+\.(?:py|yaml|sh|md|png))\b")
-    files = [name for name in files if not name.startswith(("configs/my/", "configs/mine/"))]
-    missing = [name for name in files if not (ROOT / name).exists()]
-    modules = names(page, r"-m ((?:pipeline|grading|data_prep|stages|eval|benchmarks|docs)[\w.]*)")
+    text = page.read_text(encoding="utf-8")
+    files = re.findall(rf"(?<![\w/.])((?:{FOLDERS})/[\w./-]+\.(?:py|yaml|sh|md|png))\b", text)
+    own = ("configs/my/", "configs/mine/")  # the reader's
+    missing = [name for name in files if not name.startswith(own) and not (ROOT / name).exists()]
+    modules = re.findall(rf"-m ((?:{PRODUCT}|benchmarks|docs)[\w.]*)", text)
     missing += [one for one in modules if importlib.util.find_spec(one) is None]
-    targets = {*known.targets(), *BENCHMARKS}
-    assert missing == [] and {*names(page, r"(?:^|`)make ([a-z][\w-]*)")} <= targets
-
-
-NUMBERS = ("an", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-
-
-def times(text):
-    """`(goal, time)` of each sentence or line that names one goal of make and one time."""
-    for part in re.split(r"\n(?=\s*\n|[-|]|make )|(?<=[.;]) ", text):
-        part = " ".join(part.split())
-        goals = {*re.findall(r"\bmake ([a-z-]+)(?=[` ])(?! +[A-Z]+=)", part)}
-        found = re.findall(r"\b(\d+|[a-z]+) (minute|hour)s?\b", part)
-        if len(goals) == len(found) == 1:
-            number, unit = found[0]
-            number = NUMBERS.index(number) + 1 if number in NUMBERS else number
-            yield goals.pop(), f"{number} {unit}"
-
-
-def test_a_time_is_the_same_wherever_it_stands():
-    found = {}
-    for page in pages.PAGES:
-        for goal, time in times(page.read_text(encoding="utf-8")):
-            found.setdefault(goal, {}).setdefault(time, []).append(pages.name_of(page))
-    assert {goal: where for goal, where in found.items() if len(where) > 1} == {}
-
-
-def test_times_are_found():
-    text = "make demo   # all, in 10 minutes\nmake test   # ten minutes\n\n`make demo`, in eight\n"
-    text += "minutes. It is done; `make study` takes an hour.\n| `make a`, `make b` | 3 minutes |\n"
-    assert [*times(text)] == [
-        ("demo", "10 minute"), ("test", "10 minute"), ("demo", "8 minute"), ("study", "1 hour")
-    ]  # fmt: skip
-
-
-def broken(page, text):
-    """The links of a page that lead nowhere."""
-    found = []
-    for link in pages.links(text):
-        file, _, anchor = link.partition("#")
-        target = page.parent / file if file else page
-        if not target.exists():
-            found.append(link)
-        elif anchor and target.suffix == ".md":
-            its_text = target.read_text(encoding="utf-8") if file else text
-            found += [] if anchor in pages.anchors(its_text) else [link]
-    return found
-
-
-@pytest.mark.parametrize("page", LINKED, ids=pages.name_of)
-def test_links_lead_somewhere(page):
-    assert broken(page, page.read_text(encoding="utf-8")) == []
-
-
-def test_a_broken_link_is_found():
-    text = "# One\n\n## Two `keys`, & [more](x)\n\n## One\n\n```\n# no heading\n```\n"
-    text += "[a](#one) [b](#two-keys--more) [c](#one-1) [d](CITATION.cff) `[e](gone.md)`\n"
-    assert broken(ROOT / "README.md", text) == ["x"]
-    text = "[a](#gone) [b](docs/gone.md) ![c](docs/gone.png) [d](#no-heading)\n# Here\n"
-    text += '<img src="docs/gone.svg">'
-    assert len(broken(ROOT / "README.md", text)) == 5
+    targets = {*re.findall(r"(?:^|`)make ([a-z][\w-]*)", text)}
+    assert missing == [] and targets <= {*known.targets(), *BENCHMARKS}
 
 
 def test_the_page_of_keys_is_up_to_date():
@@ -102,44 +62,84 @@ def test_the_page_of_keys_is_up_to_date():
 
 
 def test_the_navigation_of_the_site_has_each_page_once():
-    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    found = re.findall(r"(?m)^ +- (?:.*: )?(\S+\.md)$", text[text.index("\nnav:") :])
+    found = re.findall(
+        r"(?m)^ +- (?:.*: )?(\S+\.md)$", text_of("mkdocs.yml").partition("\nnav:")[2]
+    )
     shown = [pages.name_of(page) for page in (*pages.DOCS, *pages.RESULTS)]
-    shown += ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-    assert {*found} ^ {*shown} == set() and len(found) == len(shown)
+    assert sorted(found) == sorted([*shown, "README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+
+
+def test_every_reward_and_guard_is_listed():
+    assert [row[0] for row in table("docs/grpo.md", "name | value")] == [*REWARD_FUNCS]
+    assert {row[0].split()[0] for row in table("docs/grpo.md", "action")} == {*ACTIONS}
+    limits = {row[0]: row[2] for row in table("docs/grpo.md", "`guard_…`")}
+    defaults = GuardSettings()
+    assert limits == {
+        name: f"guard_{rule.limit}, {getattr(defaults, rule.limit):g}"
+        for name, rule in RULES.items()
+    }
+
+
+def test_every_mode_is_listed_and_its_keys_have_these_defaults():
+    rows = table("docs/curriculum.md", "mode")
+    assert {row[0].split()[0] for row in rows} == {*MODES}
+    found = {}
+    for names, values, modes in table("docs/curriculum.md", "key"):
+        parts = values.removesuffix(" batches").split(", ")
+        for name, value in zip(names.split(", "), parts, strict=True):
+            found[name] = value, {re.sub(r" \(.*\)", "", mode) for mode in modes.split(", ")}
+    arguments = GrpoArguments(train_file="")
+    values = {key: getattr(arguments, key) for key in READ_BY}
+    assert found == {
+        key: ("none" if value is None else f"{value:g}", {*READ_BY[key]} - {"predictive+refill"})
+        for key, value in values.items()
+    }
+
+
+def messages():
+    """Every text of the product, with a mark where a value is put in."""
+    files = [file for name in PRODUCT.split("|") for file in (ROOT / name).rglob("*.py")]
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [getattr(part, "value", "") for part in node.values]
+                yield "".join(part if isinstance(part, str) else "…" for part in parts)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_the_messages_that_the_pages_explain_exist():
+    audit = text_of("docs/evaluation.md").partition("### The audit failed")[2]
+    page = text_of("docs/trouble.md") + audit.partition("\n## ")[0]
+    quoted = [
+        text
+        for symptom in re.findall(r"^\|([^|]+)\|", page, re.M)
+        for text in re.findall(r"`([^`]+)`", symptom)
+    ]
+    parts = {part.strip(" '") for text in quoted for part in text.split("…")}
+    parts = {part for part in parts if len(part.split()) > 2 and not part.startswith("make ")}
+    found = [*messages()]
+    assert len(parts) > 10
+    assert {part for part in parts if not any(part in text for text in found)} == set()
 
 
 def test_the_last_lines_of_the_demo_are_those_that_golden_compares():
-    expected = json.loads((ROOT / "tests/golden/expected.json").read_text(encoding="utf-8"))
-    found = expected["full chain"]["report"]
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = json.loads(text_of("tests/golden/expected.json"))["full chain"]["report"]
     for task in ("held_out", "transfer"):
+        head = f".changes.{task}.sampled.1."
         change = {
-            key: 100 * value
+            name.removeprefix(head): 100 * value
             for name, value in found.items()
-            if (key := name.removeprefix(f".changes.{task}.sampled.1.")) != name
+            if name.startswith(head)
         }
         score = 100 * found[f".scores.grpo.{task}.sampled.metrics.avg@4.value"]
         parts = [f"{part} {change[f'{part}.value']:+.1f}" for part in PARTS]
-        parts = [part.replace("+0.0", "0.0").replace("-0.0", "0.0") for part in parts]
+        parts = [re.sub(r"[+-]0\.0", "0.0", part) for part in parts]
         assert (
             f"grpo scores {score:.1f} % on {task} (avg@4), {change['score.value']:.1f} points more "
             f"than sft (95 % interval {change['score.low']:.1f} to {change['score.high']:.1f}).\n"
             f"Parts: {', '.join(parts)}. Since base:"
-        ) in readme
-
-
-def test_the_readme_rounds_no_gain_up():
-    found = json.loads((ROOT / "docs/results/smollm2.json").read_text(encoding="utf-8"))
-    sft, grpo = (fmean(found["figures"][name]["test"]) for name in ("SFT", "GRPO"))
-    gain = found["gains"]["GRPO - SFT, all seeds"]["test"]
-    values = [f"{math.floor(10 * value + 1e-9) / 10:.1f}" for value in (sft, grpo, *gain)]
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    told = "from {} to {} % of samples on SVAMP, a gain of {} points (95 % interval over problems "
-    assert f"{told}{{}} to {{}})".format(*values) in readme
-    greedy = found["gains"]["GRPO - SFT, all seeds"]["test, greedy"]
-    values = [f"{math.floor(10 * value) / 10:.1f}" for value in greedy]
-    assert "Greedy answers gain {} ({} to {})".format(*values) in readme
+        ) in text_of("README.md")
 
 
 def shares(values):
@@ -147,42 +147,53 @@ def shares(values):
     return [f"{math.ceil(100 * value - 1e-9) / 100:.2f}" for value in values]
 
 
-def points(values):
+def points(values, scale=100):
     """In per cent, rounded down."""
-    return [f"{math.floor(1000 * value + 1e-9) / 10:.1f}" for value in values]
+    return [f"{math.floor(10 * scale * value + 1e-9) / 10:.1f}" for value in values]
+
+
+def test_the_readme_rounds_no_gain_up():
+    found = json.loads(text_of("docs/results/smollm2.json"))
+    sft, grpo = (fmean(found["figures"][name]["test"]) for name in ("SFT", "GRPO"))
+    gains = found["gains"]["GRPO - SFT, all seeds"]
+    told = "from {} to {} % of samples on SVAMP, a gain of {} points (95 % interval over problems "
+    told += "{} to {})"
+    readme = one_line("README.md")
+    assert told.format(*points([sft, grpo, *gains["test"]], scale=1)) in readme
+    assert (
+        "Greedy answers gain {} ({} to {})".format(*points(gains["test, greedy"], scale=1))
+        in readme
+    )
 
 
 def test_no_figure_of_time_is_rounded_in_our_favour():
-    found = json.loads((ROOT / "docs/results/time-to-accuracy.json").read_text(encoding="utf-8"))
+    found = json.loads(text_of("docs/results/time-to-accuracy.json"))
     ours, parts = found["beside_stock"]["ours"], found["parts"]
     needed, ahead = shares(ours["seconds_needed"]), points(ours["at_seconds"])
     chosen = points(found["curricula"]["ours"]["at_seconds"])
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    told = "takes {} of stock TRL's seconds to TRL's final accuracy "
-    told += "(five seeds, 95 % interval {} to {})"
-    assert told.format(*needed) in readme
-    assert "At equal seconds it is {} points ahead ({} to {})".format(*ahead) in readme
-    assert "Choosing problems alone gains {} ({} to {})".format(*chosen) in readme
-
-    speed = " ".join((ROOT / "docs/speed.md").read_text(encoding="utf-8").split())
-    told = "{} of stock TRL's seconds reach its final accuracy: over five seeds, with a 95 % "
-    told += "interval of {} to {}"
-    assert told.format(*needed) in speed
-    assert "is {} points ahead ({} to {})".format(*ahead) in speed
-    assert "at equal tokens {} ({} to {})".format(*points(ours["at_tokens"])) in speed
     stock = parts.pop("stock")["step"]
     steps = [
         fmean(mine / other for mine, other in zip(part["step"], stock, strict=True))
         for part in parts.values()
     ]
-    told = "{} of stock's seconds with our generation, {} with `update_tokens` as well, {} without "
-    told += "a backward pass for rows without advantage, and {} with the curriculum"
-    assert told.format(*shares(steps)) in speed
+    for page, told, values in (
+        ("README.md", "takes {} of stock TRL's seconds to TRL's final accuracy "
+         "(five seeds, 95 % interval {} to {})", needed),
+        ("README.md", "At equal seconds it is {} points ahead ({} to {})", ahead),
+        ("README.md", "Choosing problems alone gains {} ({} to {})", chosen),
+        ("docs/speed.md", "{} of stock TRL's seconds reach its final accuracy: over five seeds, "
+         "with a 95 % interval of {} to {}", needed),
+        ("docs/speed.md", "is {} points ahead ({} to {})", ahead),
+        ("docs/speed.md", "at equal tokens {} ({} to {})", points(ours["at_tokens"])),
+        ("docs/speed.md", "{} of stock's seconds with our generation, {} with `update_tokens` as "
+         "well, {} without a backward pass for rows without advantage, and {} with the curriculum",
+         shares(steps)),
+    ):  # fmt: skip
+        assert told.format(*values) in one_line(page)
 
 
-def test_the_picture_of_the_readme_shows_the_study():
+def test_the_pictures_of_the_readme_show_the_study():
     for name in ("accuracy", "pipeline"):
         for theme in draw.COLORS:
-            file = ROOT / f"docs/pictures/{name}-{theme}.svg"
             drawn = getattr(draw, f"draw_{name}")(theme)
-            assert file.read_text(encoding="utf-8") == drawn, "python docs/pictures/draw.py"
+            assert text_of(f"docs/pictures/{name}-{theme}.svg") == drawn, "docs/pictures/draw.py"

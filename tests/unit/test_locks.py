@@ -47,16 +47,6 @@ def test_a_lock_has_what_the_project_asks_for(lock):
     assert len(of_cuda) == (0 if lock == "cpu" else 4)
 
 
-def test_what_is_installed_here_is_of_the_lock():
-    """As far as it is a dependency of the project: users may add packages."""
-    import importlib.metadata
-
-    found = entries("cpu")
-    names = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
-    for name in names - {"torch"}:
-        assert importlib.metadata.version(name) == found[name][0], name
-
-
 @pytest.mark.parametrize("kind", venv.KINDS)
 def test_uv_s_words(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(ROOT)
@@ -122,7 +112,6 @@ def test_an_environment_stays_of_its_kind(tmp_path, monkeypatch):
     ("system", "machine", "python", "found"),
     [
         ("Darwin", "arm64", (3, 12, 1), "this is Darwin arm64; without the lock"),
-        ("Linux", "ppc64le", (3, 12, 1), "this is Linux ppc64le"),
         ("Linux", "x86_64", (3, 10, 9), "CPython 3.11 to 3.13 is needed"),
         ("Linux", "x86_64", (3, 14, 0), "CPython 3.11 to 3.13 is needed"),
         ("Linux", "aarch64", (3, 13, 0), ""),

@@ -1,4 +1,7 @@
-"""Mistakes planted in recipe, launch, tokenizer and data, each found with what to change."""
+"""Mistakes planted in recipe, launch, tokenizer and data, each found with what to change.
+
+Those of keys and templates alone are in mistakes.yaml.
+"""
 
 import json
 import os
@@ -14,8 +17,6 @@ from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
 
 pytestmark = pytest.mark.integration
-REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-DATED = "{{ date_string if date_string is defined else strftime_now('%d %b %Y') }}"
 NO_ANSWER = '{"prompt": [{"role": "user", "content": "1 + 1"}]}\n'
 CONFIGS = Path(__file__).parents[3] / "configs"
 SYNTHETIC = [{"name": "synthetic", "sample": 10, "split": "train"}]
@@ -83,20 +84,22 @@ def planted(tmp_path, tiny_model_dir, data_dir, monkeypatch):
     return Planted(tmp_path, tiny_model_dir, data_dir, monkeypatch)
 
 
-def keys(stage, recipe=None, **values):
-    """Set keys of a stage's file, of a shipped recipe where one is named."""
-    return lambda planted: (recipe and planted.copy(recipe), planted.set(stage, **values))
-
-
-def launched(gpus, accelerate=None, recipe=None, **grpo):
-    """Launch otherwise; with other keys of grpo.yaml."""
-    launch, change = {"gpus": gpus, "accelerate": accelerate}, keys("grpo", recipe, **grpo)
-    return lambda planted: (planted.args.update(launch), change(planted))
-
-
-def template(old, new, **data):
-    """Change the chat template; build data with it where keys of data.yaml are given."""
-    return lambda planted: (planted.change_template(old, new), data and planted.build_data(**data))
+def plant(planted, recipe=None, launch=None, template=None, gone=(), says="", **files):
+    """Plant a mistake of mistakes.yaml."""
+    if recipe:
+        planted.copy(recipe)
+    if template:
+        planted.change_template(*template)
+    for place in gone:
+        (planted.recipe.parent / place).unlink()
+    planted.args.update(launch or {})
+    for name, values in files.items():
+        if name.endswith(".json"):
+            planted.change_json(name, **values)
+        elif name == "data" and not recipe:
+            planted.build_data(**values)
+        else:
+            planted.set(name, **values)
 
 
 def own_model(name, damage):
@@ -110,21 +113,12 @@ def own_model(name, damage):
     return change
 
 
-def no_template(planted):
-    (planted.model / "chat_template.jinja").unlink()
-
-
 def base_tokenizer(planted):
     # Like Qwen2.5's base models: the EOS is another than the template's.
     tokens = {"eos_token": "<|endoftext|>", "pad_token": "<|im_start|>"}
     planted.change_json("tokenizer_config.json", **tokens)
     ends = {"eos_token_id": planted.tokenizer().eos_token_id}
     planted.change_json("generation_config.json", **ends)
-
-
-def doubled_bos(planted):
-    planted.change_json("tokenizer_config.json", bos_token="<|endoftext|>")
-    planted.change_template("{% for", "<|endoftext|><|endoftext|>{% for")
 
 
 def missing_bos(planted):
@@ -136,30 +130,6 @@ def missing_bos(planted):
         single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, tokenizer.bos_token_id)]
     )
     tokenizer.save_pretrained(planted.model)
-
-
-def other_split(planted):
-    planted.change_json("tokenizer.json", normalizer={"type": "Lowercase"})
-
-
-def finished_sft_without_template(planted):
-    no_template(planted)
-    planted.set("sft", model_name_or_path="someone/some-model", output_dir="{run}/sft")
-
-
-def no_template_and_no_sft(planted):
-    no_template(planted)
-    (planted.recipe / "sft.yaml").unlink()
-    planted.set("grpo", model_name_or_path="{run}/sft")
-
-
-def template_ends_otherwise(planted):
-    planted.change_template("<|im_end|>", "<end_of_turn>")
-    (planted.recipe / "sft.yaml").unlink()
-
-
-def think_is_special(planted):
-    drop_think(planted.model)
 
 
 def drop_think(folder):
@@ -175,142 +145,42 @@ def another_model_than_sft_had(planted):
     planted.set("sft", output_dir="{run}/sft")
 
 
-EVALUATES = {"eval_strategy": "steps", "eval_problems": 8}
-DIFFICULTY = {"model_name_or_path": "{run}/sft", "output_dir": "{run}/difficulty",
-              "problems_file": "{run}/data/grpo_train.jsonl"}  # fmt: skip
-MISSPELT = {"checkpoints": ["sft={run}/stf", "grpo={run}/grpo"], "tasks": ["held_out"],
-            "test_file": "{run}/data/grpo_train.jsonl", "output_dir": "{run}/eval",
-            "report_dir": "{run}/report"}  # fmt: skip
-THINK, HEADS = {"prompt": "think"}, "message['content'] }}"
+KEYS = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8"))
 # "level topic: what is said" -> how to plant it.
 MISTAKES = {
-    "error grpo.yaml: 'learning_rte'": keys("grpo", learning_rte=1e-4),
-    "error gpro.yaml: read by no stage": keys("gpro", seed=0),
-    "error grpo.yaml: 6 does not divide the 8 completions": keys("grpo", num_generations=6),
-    "error grpo.yaml: learning_rate 5e-07": keys("grpo", dtype="bfloat16", learning_rate=5e-7),
-    "error grpo.yaml: would have no effect: deepspeed":
-        launched(2, "zero2", dtype="bfloat16", stochastic_rounding=True),
-    "error grpo.yaml: 12 problems, but one generation batch takes 16":
-        keys("grpo", per_device_train_batch_size=32, gradient_accumulation_steps=4),
-    "warning grpo.yaml: warmup_steps: 50": keys("grpo", warmup_steps=50),
-    "error grpo.yaml: eval_steps: 100": keys("grpo", eval_steps=100, **EVALUATES),
-    "error grpo.yaml: 12 is all of":
-        keys("grpo", eval_steps=5, **EVALUATES | {"eval_problems": 12}),
-    "error sft.yaml: 4,096 is above": keys("sft", max_length=4096),
-    "error grpo.yaml: above the model's 512": keys("grpo", max_prompt_length=4000),
-    "error grpo.yaml: max_completion_length = 456":
-        keys("grpo", use_vllm=True, vllm_max_model_length=300),
-    "warning difficulty.yaml: max_new_tokens: 100":
-        keys("difficulty", max_new_tokens=100, **DIFFICULTY),
-    # It leaves room for one token, and the problems have more.
-    "error difficulty.yaml: exceed the model's positions, 512":
-        keys("difficulty", max_new_tokens=511, **DIFFICULTY),
-    "error eval.yaml: exceed the model's positions, 512":
-        keys("eval", **MISSPELT | {"max_new_tokens": 512}),
-    "error eval.yaml: exceed vllm_max_model_length, 300": keys(
-        "eval", **MISSPELT | {"max_new_tokens": 301, "backend": "vllm",
-                              "vllm_max_model_length": 300}),
-    "error grpo lengths: length: 40": keys("grpo", max_prompt_length=40),
-    "error sft lengths: SFT drops them": keys("sft", max_length=64),
     "error data: sft_train.jsonl":
         lambda planted: planted.write_data('{"prompt": [{"role": "user"\n'),
     "error data: completion": lambda planted: planted.write_data(NO_ANSWER * 40),
-    "error tokenizer: no chat template": no_template,
-    "error tokenizer: no chat template: prompts": finished_sft_without_template,
-    "warning think: strips <think>": template(HEADS, "message['content'].split('</think>')[-1] }}"),
-    "error think: closes the thought":
-        template("assistant\n{%", "assistant\n<think>\n\n</think>\n\n{%"),
-    "error template: ends no generation": template_ends_otherwise,
-    "error template: no system role": template("{% for", REFUSES + "{% for", **THINK),
-    "error template: leaves out the system":
-        template("in messages %}", "in messages if message['role'] != 'system' %}", **THINK),
-    "warning template: ignores add_generation_prompt":
-        template("{% if add_generation_prompt %}", "{% if true %}"),
-    "warning template: writes today's date": template("{% for", DATED + "{% for"),
-    "error template: twice": doubled_bos,
     "warning template: SFT teaches '<|endoftext|>'": base_tokenizer,
-    "warning tokenizer: pad_token is eos_token":
-        lambda planted: planted.change_json("tokenizer_config.json", pad_token="<|im_end|>"),
-    "error tokenizer: drops <think>": think_is_special,
+    "error tokenizer: drops <think>": lambda planted: drop_think(planted.model),
     "error tokenizer: drops <think> or </think>": another_model_than_sft_had,
     "warning template: prompts lack '<|endoftext|>'": missing_bos,
-    "warning tokenizer: (Qwen2Tokenizer) splits text otherwise than": other_split,
-    "error tokenizer: embedding has 200 rows":
-        lambda planted: planted.change_json("config.json", vocab_size=200),
-    "error template: generation_config.json":
-        lambda planted: planted.change_json("generation_config.json", eos_token_id=5),
-    "error grpo.yaml: grpo_trian.jsonl does not exist":
-        keys("grpo", train_file="{run}/data/grpo_trian.jsonl"),
     "error sft.yaml: no stage of the recipe writes it":
         lambda planted: (shutil.rmtree(planted.run / "data"),
                          planted.build_data(output_dir="{run}/dta")),
-    "error eval.yaml: /run/stf does not exist": keys("eval", **MISSPELT),
-    "error grpo.yaml: pass_rates: ":
-        keys("grpo", curriculum="offline", pass_rates="{run}/difficulty/pass_rates.jsonl"),
-    "error contamination: math500":
-        keys("data", "grpo7b", decontaminate=["aime24", "aime25", "gsm8k"]),
-    "error grading: eval.yaml true": keys("eval", "grpo7b", final_number=True),
-    "error grading: difficulty.yaml true": keys("difficulty", "grpo7b", final_number=True),
-    "not checked sft memory: Target modules":
-        keys("sft", lora_target_modules=["c_attn", "c_proj"], use_peft=True),
-    "not checked grpo memory: Target modules":
-        keys("grpo", lora_target_modules=["q_proj"], use_peft=True),
-    "error grpo.yaml: 8 wanted, but the launch has started 1": launched(8, "single_gpu"),
-    "error grpo.yaml: (cpu.yaml) is for CPUs": launched(2, "cpu", "grpo7b"),
-    "error sft.yaml: FSDP needs GPUs": launched(2, "fsdp2"),
-    "error grpo.yaml: size: 3 does not divide 8":
-        launched(8, recipe="grpo7b", vllm_tensor_parallel_size=3),
-    "error sft.yaml: lora_r: 8 would have no effect": keys("sft", lora_r=8),
-    "error grpo.yaml: vllm_mode: 'colocate' would have":
-        keys("grpo", vllm_mode="colocate"),
-    "warning grpo.yaml: the trainer computes in float16":
-        keys("grpo", "grpo7b", fp16=True, bf16=False, vllm_mode="server",
-             vllm_server_host="127.0.0.1", vllm_server_port=9, vllm_enable_sleep_mode=None,
-             vllm_gpu_memory_utilization=None, vllm_max_model_length=None),
-    "error sft.yaml: wrapped cuts rows": keys("sft", packing=True, packing_strategy="wrapped"),
-    "error sft.yaml: sft_train.jsonl:1":
-        keys("sft", eval_strategy="steps", eval_file="{run}/data/sft_train.jsonl"),
-    "warning sft.yaml: liger-kernel": keys("sft", use_liger_kernel=True),
-    "error grpo.yaml: fp16": keys("grpo", fp16=True, bf16=True),
     "error disk: needed": lambda planted: planted.monkeypatch.setattr(
         shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000)),
-    "warning disk: save_total_limit is not set": keys("sft", "grpo7b", save_total_limit=None),
-    "error sft memory: of 80 GiB": keys("sft", "grpo7b", stochastic_rounding=None, dtype="float32"),
-    "error grpo memory: cache for 0 tokens":
-        keys("grpo", "grpo7b", vllm_gpu_memory_utilization=0.15),
-    "error grpo memory: while vLLM generates":
-        keys("grpo", "grpo7b", vllm_gpu_memory_utilization=0.8),
-    "not checked sft memory: someone/some-model":
-        keys("sft", "grpo7b", model_name_or_path="someone/some-model"),
-}  # fmt: skip
-MISTAKES |= {  # of a folder of one's own
     "error model: missing holds no model": own_model("missing", shutil.rmtree),
-    "error model: holds no tokenizer":
-        own_model("mine", lambda folder: [file.unlink() for file in folder.glob("tokenizer*")]),
-    "error model: model.safetensors is cut off":
-        own_model("mine", lambda folder: os.truncate(folder / "model.safetensors", 1000)),
     "error tokenizer: its tokenizer cannot be loaded":
         own_model("mine", lambda folder: os.truncate(folder / "tokenizer.json", 1000)),
     "error model: holds no weights":
         own_model("mine", lambda folder: (folder / "model.safetensors").unlink()),
 }  # fmt: skip
-WITHOUT = ("error grpo.yaml: 12 is all of", "error grpo.yaml: fp16")
-REMEDIES = {  # with a number or name that was worked out
-    "error sft.yaml: 4,096 is above": "max_length: 512",
-    "warning difficulty.yaml: max_new_tokens: 100": "200 or more",
-    "error contamination: math500": "decontaminate: math500",
-}
+NO_REMEDY = "error grpo.yaml: 12 is all of"
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", [*MISTAKES, *KEYS])
 def test_a_planted_mistake_is_found(planted, name):
-    MISTAKES[name](planted)
+    if name in MISTAKES:
+        MISTAKES[name](planted)
+    else:
+        plant(planted, **KEYS[name])
     shown = [(f"{one.level} {one.topic}: {one.text}", one.remedy) for one in planted.findings()]
     head, _, said = name.partition(": ")
     match = [remedy for text, remedy in shown if text.startswith(f"{head}: ") and said in text]
     assert match, shown
-    assert REMEDIES.get(name, "") in match[0]
-    assert match[0] or name in WITHOUT
+    assert KEYS.get(name, {}).get("says", "") in match[0]
+    assert match[0] or name == NO_REMEDY
 
 
 def test_the_recipe_without_a_mistake_has_no_finding(planted):
@@ -365,6 +235,7 @@ def test_a_result_of_another_hub_model_says_nothing_of_this_one(planted, was):
 
 
 def test_without_sft_no_remedy_speaks_of_it(planted):
-    no_template_and_no_sft(planted)
+    gone = ["run/sft/chat_template.jinja", "recipe/sft.yaml"]
+    plant(planted, gone=gone, grpo={"model_name_or_path": "{run}/sft"})
     assert [one for one in planted.findings("error") if one.topic == "tokenizer"]
     assert not [one for one in planted.findings("error") if "sft.yaml" in one.remedy]

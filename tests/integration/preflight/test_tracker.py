@@ -19,7 +19,6 @@ pytestmark = pytest.mark.integration
 MODELS = {  # of transformers, by what is special about each
     "qwen2": {"tie_word_embeddings": True},
     "olmo2": {},  # norms behind attention and MLP
-    "granite": {},  # logits are scaled
     "stablelm": {},  # LayerNorm, rotary tables over a part of a head
     "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128},
 }

@@ -1,12 +1,15 @@
-"""Tokenizers of checkpoints: what is damaged or lacking is refused by key and folder."""
+"""Checkpoints: what is damaged or lacking is refused by key and folder; own LM heads stay."""
 
 import json
 
+import numpy
 import pytest
+from safetensors.numpy import save_file
 
 from pipeline.errors import UserError
 from pipeline.models.checkpoints import check_checkpoint, tokenizer_path
 from pipeline.models.tokenizer import load_tokenizer
+from pipeline.models.weights import keep_own_head
 from tests.unit.stages.helpers import NO_TENSORS, write_model
 
 VALID = {
@@ -62,6 +65,12 @@ def test_an_adapter_without_a_tokenizer_has_its_base_models(folder, tmp_path_fac
     assert tokenizer_path(str(adapter)) == str(adapter)
 
 
+def test_a_file_is_no_model(tmp_path):
+    (tmp_path / "mine.gguf").touch()
+    with pytest.raises(UserError, match="holds no model; give a model's folder or hub id"):
+        check_checkpoint(str(tmp_path / "mine.gguf"), "MODEL")
+
+
 INDEX = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 988097824\n"
 
@@ -93,3 +102,19 @@ def test_the_files_of_a_local_model_must_be_there(tmp_path, files, refused):
     with pytest.raises(UserError, match=f"^model: {tmp_path}.*{refused}") as error:
         check_checkpoint(str(tmp_path), "model")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("head", "is_tied"), [(2, False), (1, True), (None, True)])
+def test_an_lm_head_of_its_own_is_not_tied(tmp_path, head, is_tied):
+    """A model may have one although its configuration says that the embedding is the LM head.
+
+    A sharded model that ties them is saved with both.
+    """
+    weights = {"model.embed_tokens.weight": numpy.full((2, 2), 1, numpy.float32)}
+    if head:
+        weights["lm_head.weight"] = numpy.full((2, 2), head, numpy.float32)
+    save_file(weights, tmp_path / "model.safetensors")
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "qwen2", "tie_word_embeddings": true}')
+    keep_own_head(tmp_path)
+    assert json.loads(config.read_text())["tie_word_embeddings"] is is_tied

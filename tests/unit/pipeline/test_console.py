@@ -1,6 +1,5 @@
 """What gets to the terminal: outside text is shown, whatever writes it."""
 
-import io
 import json
 import sys
 from collections import Counter
@@ -66,14 +65,3 @@ def test_what_is_written_is_clean(capsys, write):
         assert end.code == 2
     shown = "".join(capsys.readouterr())
     assert "1b[2J" in shown and clean(shown) == shown
-
-
-def test_trl_s_table_of_completions(monkeypatch):
-    from trl.trainer import utils
-
-    file = io.StringIO()
-    monkeypatch.setattr(utils, "Console", lambda: Console(file=file, width=200))
-    messages = [[{"role": HOSTILE, "content": HOSTILE}]]
-    extra = {HOSTILE: [HOSTILE]}
-    utils.print_prompt_completions_sample([HOSTILE], messages, {"r": [1.0]}, [0.0], 1, None, extra)
-    assert "1b[2J" in file.getvalue() and clean(file.getvalue()) == file.getvalue()

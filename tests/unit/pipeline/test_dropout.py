@@ -12,14 +12,9 @@ RATE = 0.5
 # By type of model its rates, and further sizes.
 KINDS = {
     "llama": {"attention_dropout": RATE},
-    "qwen2": {"attention_dropout": RATE, "num_key_value_heads": 2},
     "gpt2": {"resid_pdrop": RATE, "attn_pdrop": 0.0, "embd_pdrop": 0.0},
     "opt": {"dropout": RATE, "layerdrop": RATE, "ffn_dim": 64, "word_embed_proj_dim": 32},
     "falcon": {"hidden_dropout": RATE, "attention_dropout": RATE},  # read in each pass
-    "gpt_neo": {"attention_dropout": RATE, "num_heads": 4, "attention_types": [[["global"], 2]]},
-    "gptj": {"attn_pdrop": RATE, "rotary_dim": 4},
-    "bloom": {"hidden_dropout": RATE, "n_layer": 2, "n_head": 4},
-    "starcoder2": {"residual_dropout": RATE, "num_key_value_heads": 2, "intermediate_size": 64},
     "mixtral": {"router_jitter_noise": RATE, "num_key_value_heads": 2, "intermediate_size": 64},
 }
 

@@ -1,13 +1,18 @@
-"""What an entry point writes when something fails."""
+"""How an entry point ends when something fails: one line and an exit code, or a traceback."""
 
 import errno
+import mmap
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 
-from pipeline import errors
+from pipeline import errors, memory
+from pipeline.errors import OUT_OF_MEMORY, KilledError, OutOfMemoryError, killed, run_cli
 from stages.run import folders
 
 SCRIPT = """
@@ -28,55 +33,56 @@ run_cli(main)
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "begins"),
+    ("error", "code", "line"),
     [
-        ('OSError(errno.ENOSPC, "full", "runs")', 2, ["error: runs: "]),
-        ("MemoryError()", 71, ["error: -c: out of memory"]),
+        ('OSError(errno.ENOSPC, "full", "runs")', 2, "error: runs: "),
+        ("MemoryError()", OUT_OF_MEMORY, "error: -c: out of memory"),
         ('KeyError("a")', 1, None),
     ],
 )
-def test_a_fault_of_disk_or_memory_in_a_thread_is_no_traceback(error, code, begins):
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(error=error)], capture_output=True, text=True
-    )
+def test_a_fault_of_disk_or_memory_in_a_thread_is_no_traceback(error, code, line):
+    command = [sys.executable, "-c", SCRIPT.format(error=error)]
+    run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == code
-    assert ("Traceback" in run.stderr) is (begins is None)
-    if begins is not None:
-        for line, begin in zip(run.stderr.splitlines(), begins, strict=True):
-            assert line.startswith(begin)
+    assert ("Traceback" in run.stderr) is (line is None)
+    assert line is None or (run.stderr.startswith(line) and run.stderr.count("\n") == 1)
 
 
-def end_of(error, capsys):
-    """What an entry point writes that ends with this error."""
-
-    def main():
-        raise error
-
-    with pytest.raises(SystemExit, match="2"):
-        errors.run_cli(main, is_first=False)
-    text = capsys.readouterr().err
-    assert text.startswith("error: ") and text.count("\n") == 1
-    return text
+def end_of(call, capsys, code):
+    """The line that an entry point writes that does this and ends with the exit code."""
+    with pytest.raises(SystemExit) as end:
+        run_cli(call, is_first=False)
+    line = capsys.readouterr().err
+    assert end.value.code == code and line.startswith("error: ") and line.count("\n") == 1
+    return line
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE, errno.EROFS])
-def test_a_systems_error_is_one_line_with_the_file(number, capsys):
-    line = end_of(OSError(number, "why", "runs/a"), capsys)
-    assert line == "error: runs/a: why; correct that, then repeat the command\n"
+def raising(error, cause=None):
+    def call():
+        raise error from cause
+
+    return call
+
+
+WHY = "error: runs/a: why; correct that, then repeat the command\n"
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "line"),
     [
-        OSError(errno.ENOSPC, "No space left on device"),  # of a write, which knows no name
-        RuntimeError("Error while serializing: No space left on device (os error 28)"),
-        OSError(errno.EDQUOT, "Disk quota exceeded", "runs/a"),
+        (OSError(errno.EACCES, "why", "runs/a"), WHY),
+        (OSError(errno.ESTALE, "why", b"runs/a"), WHY),
+        (OSError(errno.ENOSPC, "No space left on device"), "; free space, then"),  # names no file
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "; free space, then"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "runs/a"), "; free space, then"),
+        (RuntimeError("[enforce fail at inline_container.cc:668]"), "; free space, then"),
     ],
 )
-def test_a_full_disk_is_one_line_with_the_folder(error, capsys, monkeypatch):
+def test_a_system_s_error_is_one_line_with_the_file_or_folder(error, line, capsys, monkeypatch):
     monkeypatch.setattr(errors, "_folders", [Path("runs/a")])
-    line = end_of(error, capsys)
-    assert line.startswith("error: runs/a: ") and "; free space, then" in line
+    for call in (raising(error), raising(RuntimeError("while saving"), error)):
+        found = end_of(call, capsys, 2)
+        assert found.startswith("error: runs/a: ") and line in found
 
 
 @pytest.mark.parametrize(
@@ -84,21 +90,21 @@ def test_a_full_disk_is_one_line_with_the_folder(error, capsys, monkeypatch):
     [OSError(errno.EINVAL, "why"), OSError("timed out"), KeyError("No space"), ValueError()],
 )
 def test_a_bug_keeps_its_traceback(error):
-    def main():
-        raise error
-
+    assert memory.memory_fault(error) is None
     with pytest.raises(type(error)):
-        errors.run_cli(main, is_first=False)
+        run_cli(raising(error), is_first=False)
+
+
+def test_an_interrupted_run_says_that_it_can_be_resumed(capsys):
+    with pytest.raises(SystemExit, match="130"):
+        run_cli(raising(KeyboardInterrupt()), is_first=False)
+    assert capsys.readouterr().err == "interrupted: run the same command again to resume\n"
 
 
 def test_a_bug_while_a_fault_is_handled_stays_visible():
-    try:
-        try:
-            raise OSError(errno.EIO, "why", "a")
-        except OSError:
-            {}["key"]
-    except KeyError as error:
-        assert errors.disk_fault(error) is None
+    error = KeyError()
+    error.__context__ = OSError(errno.EIO, "why", "a")
+    assert errors.disk_fault(error) is None
 
 
 def test_a_checkpoint_that_cannot_be_read_now_is_not_passed_over(tmp_path, monkeypatch):
@@ -119,3 +125,54 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_passed_over(tmp_path, monke
         folders.last_whole(tmp_path, {})
     with pytest.raises(OSError):
         folders.read_run(tmp_path)
+
+
+HUGE = 2**50
+ALLOCATE = {
+    "python": lambda: bytearray(HUGE),
+    "numpy": lambda: np.zeros(HUGE),
+    "Arrow": lambda: pa.allocate_buffer(HUGE),
+    "torch on a CPU": lambda: torch.empty(HUGE),
+    "the system": lambda: mmap.mmap(-1, HUGE),
+}
+NO_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ValueError("No available memory for the cache blocks. Try increasing it when initializing."),
+    ValueError("Free memory on device cuda:0 (10.2/79.1 GiB) on startup is less than desired GPU"),
+    RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error: out of shared memory"),
+    RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "),
+    RuntimeError("unable to mmap 4096 bytes from file </x>: Cannot allocate memory (12)"),
+]
+
+
+@pytest.mark.parametrize("who", ALLOCATE)
+def test_memory_that_is_full_has_an_exit_code_of_its_own(who, capsys):
+    assert "out of memory" in end_of(ALLOCATE[who], capsys, OUT_OF_MEMORY)
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=lambda error: str(error)[:30])
+def test_so_it_has_in_a_library_s_words_also_as_the_cause(error, capsys):
+    for call in (raising(error), raising(KeyError("a library's own"), error)):
+        end_of(call, capsys, OUT_OF_MEMORY)
+
+
+def test_a_process_that_the_kernel_killed_for_memory(tmp_path, monkeypatch):
+    counter = tmp_path / "memory.events"
+    monkeypatch.setattr(memory, "OOM_COUNTERS", (tmp_path / "no-such", counter))
+    assert isinstance(killed("rank 1", memory.num_oom_kills()), KilledError)
+    counter.write_text("low 0\noom 3\noom_kill 1\n")
+    assert memory.num_oom_kills() == 1
+    assert killed("rank 1", 1).exit_code == 137
+    assert isinstance(killed("rank 1", 0), OutOfMemoryError)
+
+
+def test_sys_exit_0_inside_a_stage_is_no_success(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(errors, "_folders", [])
+    with pytest.raises(SystemExit, match="a text"):
+        run_cli(lambda: sys.exit("a text"), is_first=False)
+    run_cli(lambda: sys.exit(0), is_first=False)  # as --help
+    errors.note_folder(tmp_path)
+    for code in (0, None):
+        line = end_of(lambda code=code: sys.exit(code), capsys, 2)
+        assert "test_errors.py, line" in line

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,12 +9,12 @@ import pytest
 
 from eval.audit.__main__ import AuditArguments
 from pipeline import commands, freshness, manifest
+from pipeline.__main__ import show_start_model
 from pipeline.errors import UserError
 from pipeline.freshness import check_finished, looks_current
 from pipeline.request import read
 from pipeline.stages import ROOT, STAGES
 from stages.tiny_model import ModelArguments
-from tests.unit.builder.helpers import run as build
 
 RECIPE = "output_dir: '{run}/base'\ntrain_file: rows.jsonl\nhidden_size: 64\n"
 
@@ -66,11 +64,9 @@ def result(tmp_path, monkeypatch):
         ([], RECIPE + "seed: [\n", [], False),  # the stage names the line
         ([], RECIPE, ["SEED=0"], True),
         ([], RECIPE, ["SEED=1"], False),
-        (["SEED=1"], RECIPE, ["SEED=1"], True),
         (["SEED=1"], RECIPE, ["SEED=2"], False),
         (["SEED=1"], RECIPE, [], True),  # what was typed earlier does not count
         (["SEED=1"], RECIPE + "seed: 3\n", [], True),
-        ([], RECIPE, ["base.hidden_size=64"], True),
         ([], RECIPE, ["base.hidden_size=65"], False),
         ([], RECIPE, ["base.hidden_size=null"], False),
     ],
@@ -153,17 +149,19 @@ def test_an_audit_reads_each_yaml_of_its_recipe(tmp_path, monkeypatch):
     assert not looks_current(request, "audit", words)
 
 
-def test_the_start_model_is_of_grpo_with_the_flags_of_its_server():
-    def start(goal, *keys):
-        command = [sys.executable, "-m", "pipeline", goal, "--start-model", "RECIPE=rlite", *keys]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    assert start("data").returncode == 2
-    flags = ["--logprobs-mode", "processed_logprobs", "--dtype", "bfloat16"]
-    assert start("grpo").stdout.splitlines() == ["Qwen/Qwen2.5-7B", *flags]
-    flags = ["--logprobs-mode", "raw_logprobs", "--dtype", "float16"]
-    other = ("grpo.fp16=true", "grpo.bf16=false", "grpo.top_p=0.9")
-    assert start("grpo", *other).stdout.splitlines() == ["Qwen/Qwen2.5-7B", *flags]
+@pytest.mark.parametrize(
+    ("keys", "logprobs", "dtype"),
+    [
+        ([], "processed_logprobs", "bfloat16"),
+        (["grpo.fp16=true", "grpo.bf16=false", "grpo.top_p=0.9"], "raw_logprobs", "float16"),
+    ],
+)
+def test_the_start_model_is_of_grpo_with_the_flags_of_its_server(keys, logprobs, dtype, capsys):
+    show_start_model(read(["grpo", "--start-model", "RECIPE=rlite", *keys], {}))
+    flags = ["--logprobs-mode", logprobs, "--dtype", dtype]
+    assert capsys.readouterr().out.splitlines() == ["Qwen/Qwen2.5-7B", *flags]
+    with pytest.raises(UserError, match="is of grpo"):
+        show_start_model(read(["data", "--start-model", "RECIPE=rlite"], {}))
 
 
 @pytest.mark.parametrize("flags", [["--opens_gate", "false"], ["--completions", "x.jsonl"]])
@@ -173,34 +171,16 @@ def test_an_audit_that_only_looks_leaves_no_manifest(tmp_path, flags):
         check_finished(tmp_path, ["-m", "eval.audit"], 0.0)
 
 
-def test_a_benchmark_that_is_put_there_later_counts(tmp_path, capsys):
+def test_a_benchmark_that_is_put_there_later_counts(tmp_path, monkeypatch):
     """So the notice's own remedy helps: training problems that copy it are then left out."""
-
-    def build_it():
-        _, made = build(tmp_path, recipe)
-        printed = capsys.readouterr().out
-        return made, "up to date" not in printed
-
-    rows = [{"question": f"What is {n} times {n + 1} plus {n}?", "answer": str(n * n + 2 * n)}
-            for n in range(3, 23)]  # fmt: skip
-    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe = {
-        "grpo": [{"name": "generic", "file": "own.jsonl", "prompt_key": "question",
-                  "answer_key": "answer"}],
-        "decontaminate_if_found": ["aime25"],
-    }  # fmt: skip
-    made, is_built = build_it()
-    assert is_built and made["counts"] == {"grpo_train": 20}
-    assert not build_it()[1]
+    monkeypatch.chdir(tmp_path)
+    config = {"data_root": str(tmp_path), "grpo": [{"name": "synthetic", "sample": 5}]}
+    config["decontaminate_if_found"] = ["aime25"]
+    assert not freshness.finds_more("data", config, {})
     place = tmp_path / "aime/aime25.jsonl"
     place.parent.mkdir()
     place.write_text("not a row\n")  # which is skipped, with a notice
-    assert build_it()[1] and not build_it()[1]
-    copies = [{"problem": row["question"], "answer": row["answer"]} for row in rows[:3]]
-    place.write_text("".join(json.dumps(row) + "\n" for row in copies))
-    made, is_built = build_it()
-    assert is_built and made["counts"] == {"grpo_train": 17}
-    assert not build_it()[1]
+    assert freshness.finds_more("data", config, {})
 
 
 def test_so_does_a_file_that_a_folder_gets_later(tmp_path, monkeypatch):

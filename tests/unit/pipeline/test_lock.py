@@ -90,27 +90,3 @@ def test_of_many_that_start_together_one_owns(tmp_path):
     assert sorted(code for _, code in ends) == [0, 2, 2, 2]
     assert all("in use by" in text for text, code in ends if code)  # its file may be empty yet
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(28, "No space left on device", "runs/x/model"),
-        PermissionError(13, "Permission denied", "runs/x/model"),
-        RuntimeError("[enforce fail at inline_container.cc:668] . unexpected pos 64 vs 0"),
-        RuntimeError("I/O error: No space left on device (os error 28)"),
-    ],
-)
-def test_a_disks_fault_is_one_line(capsys, error):
-    def main():
-        raise RuntimeError("while saving") from error
-
-    with pytest.raises(SystemExit, match="2"):
-        errors.run_cli(main)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-
-
-def test_other_faults_keep_their_traceback():
-    with pytest.raises(KeyError):
-        errors.run_cli(lambda: {}["a"])

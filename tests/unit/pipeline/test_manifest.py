@@ -38,41 +38,34 @@ def test_what_another_process_took_or_put_there_is_no_fault(tmp_path):
         manifest.put_in_place(work, tmp_path / "no folder" / "place")
 
 
-def test_sha256_of_files(tmp_path):
+def test_sha256_of_a_file_and_of_a_folder_s_model(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert manifest.sha256(tmp_path / "a") == known
-
-
-def test_sha256_of_a_folder_is_that_of_its_model_whatever_the_manifest_says(tmp_path):
-    digests = set()
-    for name in ("config.json", "model.safetensors", "training_args.bin", "manifest.json"):
-        (tmp_path / name).write_text("{}")
-        digests.add(manifest.sha256(tmp_path))
-    assert len(digests) == 2  # of the first two
-
-
-def test_the_code_and_the_templates_of_a_model_are_part_of_it(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    digests = [manifest.sha256(tmp_path)]
-    (tmp_path / "modeling_own.py").write_text("x = 1")
-    assert manifest.sha256(tmp_path) == digests[0]  # somebody's script
-    (tmp_path / "config.json").write_text('{"auto_map": {"AutoConfig": "modeling_own.A"}}')
-    digests.append(manifest.sha256(tmp_path))
-    (tmp_path / "modeling_own.py").write_text("x = 2")
-    digests.append(manifest.sha256(tmp_path))
-    (tmp_path / "additional_chat_templates").mkdir()
-    (tmp_path / "additional_chat_templates/tool.jinja").write_text("x")
-    digests.append(manifest.sha256(tmp_path))
-    assert len({*digests}) == 4
+    digests = []
+    for name, text, is_part in (
+        ("config.json", "{}", True),
+        ("model.safetensors", "{}", True),
+        ("training_args.bin", "{}", False),
+        ("manifest.json", "{}", False),
+        ("modeling_own.py", "x = 1", False),  # somebody's script
+        ("config.json", '{"auto_map": {"AutoConfig": "modeling_own.A"}}', True),
+        ("modeling_own.py", "x = 2", True),
+        ("additional_chat_templates/tool.jinja", "x", True),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        digests.append(manifest.sha256(tmp_path))
+        assert (digests.count(digests[-1]) == 1) is is_part, name
 
 
 def test_what_a_stage_wrote_is_what_the_next_one_reads(tmp_path):
     for name in ("data.jsonl", "config.json", "other"):
         (tmp_path / name).write_text("{}")
     write(tmp_path, files=["data.jsonl", "config.json"])
-    inputs = [tmp_path, tmp_path / "data.jsonl", tmp_path / "other"]
-    manifest.hash_inputs(inputs)
+    inputs = [tmp_path, tmp_path / "data.jsonl", tmp_path / "other", "org/model"]
+    digests = {str(path): manifest.sha256(path) for path in inputs[:3]}
+    assert manifest.hash_inputs(inputs) == digests | {"org/model": "hub"}
     (tmp_path / "other").write_text("changed")  # not the stage's
     manifest.hash_inputs(inputs)
     (tmp_path / "data.jsonl").write_text("{} ")
@@ -161,12 +154,6 @@ def test_a_damaged_manifest_is_refused_and_anothers_ignored(tmp_path, text, is_r
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(UserError, match="damaged") if is_refused else nullcontext():
         assert manifest.read(tmp_path) is None
-
-
-def test_hash_inputs_records_hub_ids(tmp_path):
-    (tmp_path / "a").write_bytes(b"abc")
-    found = manifest.hash_inputs([tmp_path / "a", "org/model"])
-    assert found == {str(tmp_path / "a"): manifest.sha256(tmp_path / "a"), "org/model": "hub"}
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -5,11 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+import trl
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
 
 from data_prep.schema import Problem, grpo_row, read_problems, sft_row
-from data_prep.sources import rl_sets
 from grading.grade import grade, grade_rollouts
 from pipeline.errors import UserError
 from pipeline.prompts import (
@@ -51,12 +52,6 @@ BOXED = "Please reason step by step, and put your final answer within \\boxed{}.
 R1_DISTILL, SYSTEM = "deepseek_r1_distill", "<|start_header_id|>system<|end_header_id|>\n\n"
 TEMPLATES = {
     R1_DISTILL: ("<s>", "<s><\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c><think>\n"),
-    "qwen2_5": (
-        "<s>",
-        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-        "<|im_end|>\n<|im_start|>user\n",
-        f"<|im_end|>\n{CHAT}",
-    ),
     "llama3_1": (
         "<|begin_of_text|>",
         f"<|begin_of_text|>{SYSTEM}Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024"
@@ -66,15 +61,16 @@ TEMPLATES = {
 }
 
 
-def with_template(name, bos="<s>"):
-    import trl
-    from transformers import PreTrainedTokenizerFast
-
+def tokenizer_with(template, bos="<s>"):
     core = Tokenizer(WordLevel({bos: 0}, unk_token=bos))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, bos_token=bos)
-    path = Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja"
-    tokenizer.chat_template = path.read_text(encoding="utf-8")
+    tokenizer.chat_template = template
     return tokenizer
+
+
+def shipped_template(name):
+    path = Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja"
+    return path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -84,45 +80,36 @@ def with_template(name, bos="<s>"):
         ("boba", f"1 + 1?\n{BOXED}"),
         ("perplexity_eval", f"You will be given a problem.{BOXED} 1 + 1?"),
         ("rlite", '1 + 1? Let\'s think step by step and output the final answer after "####".'),
-        (
-            "perplexity_train",
-            "A conversation between User and Assistant. The user asks a question, and the "
-            "Assistant solves it. The assistant first thinks about the reasoning process in the "
-            "mind and then provides the user with the answer. The reasoning process and answer are "
-            "enclosed within <think></think> and <answer></answer> tags, respectively, i.e., "
-            "<think>reasoning process here</think> <answer>answer here</answer>. "
-            "User: 1 + 1? Assistant: ",
-        ),
     ],
 )
 def test_the_rendered_prompt_to_the_byte(name, user):
     for template, (bos, before, after) in TEMPLATES.items():
-        text = render_prompt(build_prompt("1 + 1?", name), with_template(template, bos))
+        text = render_prompt(
+            build_prompt("1 + 1?", name), tokenizer_with(shipped_template(template), bos)
+        )
         sent = user.strip() if template == "llama3_1" else user  # that one trims messages
         assert text == before + sent + after, template
 
 
-def test_boba_rows_are_rendered_as_the_set_has_them(shared_data):
-    path = shared_data / "areal_boba/areal_prompt_rows_10.jsonl"
-    tokenizer, found = with_template(R1_DISTILL), []
-    for at, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
-        row = json.loads(line)
-        problem = rl_sets.build_areal_boba(row, f"boba-{at}", f"row {at}")
-        text = render_prompt(build_prompt(problem.question, "boba"), tokenizer)
-        # Rows differ at their ends: some begin with a newline, some lack "<think>" or one after it.
-        theirs = row["prompt"].removeprefix("\n").removesuffix("\n").removesuffix("<think>")
-        found.append(text == f"<s>{theirs}<think>\n")
-    assert found == [False] + 9 * [True]  # the first asks for the box twice
+class Raising:
+    """A tokenizer whose template raises."""
+
+    name_or_path = "folder"
+
+    def __init__(self, error):
+        self.error = error
+
+    def apply_chat_template(self, *_, **__):
+        raise self.error
 
 
-@pytest.mark.parametrize("template", ["{{ messages[0]", "{{ raise_exception('no system role') }}"])
-def test_a_template_that_renders_nothing_is_one_line(template):
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0})))
-    tokenizer.chat_template = template
-    with pytest.raises(UserError, match=r"^chat_template: .*chat_template_path"):
-        render_prompt(build_prompt("1 + 1?"), tokenizer)
+@pytest.mark.parametrize("error", [ValueError("no default\ntemplate"), OverflowError()])
+def test_a_template_that_renders_nothing_is_one_line(error):
+    with pytest.raises(
+        UserError, match=r"^chat_template: folder: cannot render.*chat_template_path"
+    ) as found:
+        render_prompt(build_prompt("1 + 1?"), Raising(error))
+    assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize(
@@ -136,10 +123,7 @@ def test_a_template_that_renders_nothing_is_one_line(template):
     ],
 )
 def test_a_template_that_leaves_out_a_message_is_refused(template, role):
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0})))
-    tokenizer.chat_template = template
+    tokenizer = tokenizer_with(template)
     texts = {"system": "Be brief.\n", "user": " 1 + 1? ", "assistant": "<think>2</think>"}
     messages = [{"role": one, "content": text} for one, text in texts.items()]
     if role is None:
@@ -231,18 +215,3 @@ def test_a_row_that_no_stage_could_use_is_refused_by_line(tmp_path, change, word
     assert next(rows) == sound
     with pytest.raises(UserError, match=words):
         next(rows)
-
-
-@pytest.mark.parametrize(
-    "error", [ValueError("no default\ntemplate"), TypeError("x"), OverflowError]
-)
-def test_whatever_a_template_raises_is_one_line(error):
-    class Broken:
-        name_or_path = "folder"
-
-        def apply_chat_template(self, *_, **__):
-            raise error
-
-    with pytest.raises(UserError, match=r"^chat_template: folder: cannot render") as found:
-        render_prompt([{"role": "user", "content": "x"}], Broken())
-    assert "\n" not in str(found.value)

@@ -46,25 +46,19 @@ def pack(data):
         ("a.csv", b'a,b\n"x\ny, ""z""",2\n5,\xe2\x80\xa8\n', [":3", ":4"],
          [{"a": 'x\ny, "z"', "b": "2"}, {"a": "5", "b": "\u2028"}]),
         ("a.csv", b"a\n" + b"x" * 300_000 + b"\n", [":2"], [{"a": "x" * 300_000}]),
-        ("a.csv.gz", pack(b"a,b\n1,2\n"), [":2"], [{"a": "1", "b": "2"}]),
         ("a.tsv", b'a\tb\n1,0\t"x\ty"\n', [":2"], [{"a": "1,0", "b": "x\ty"}]),
         ("a.tsv.gz", pack(b"a\tb\n1\t2\n"), [":2"], [{"a": "1", "b": "2"}]),
-        ("a.csv", b"a;b\n3,5;x\n", [":2"], [{"a": "3,5", "b": "x"}]),  # of a German spreadsheet
         ("a.csv", b'"a,1";b\n2;"x;\ny"\n', [":3"], [{"a,1": "2", "b": "x;\ny"}]),
-        ("a.csv", b"a\tb|c\td\n1\t2\t3\n", [":2"], [{"a": "1", "b|c": "2", "d": "3"}]),
         ("a.tsv", b"a,b\n1,2\n", [":2"], [{"a": "1", "b": "2"}]),
         ("a.csv", b"a;b,c\n1,2\n", [":2"], [{"a;b": "1", "c": "2"}]),
-        *[(name, text.replace(b"N", number), places, [{"a": value}])
-          for name, text, places in (("a.jsonl", b'{"a": N}', [":1"]),
-                                     ("a.json", b'[{"a": N}]', [": row 1"]))
-          for number, value in (
-              (b"12345678901234567891.0", 12345678901234567891), (b"9007199254740993.0", 2**53 + 1),
-              (b"1e23", 10**23), (b"-1.5e300", -15 * 10**299), (b"2.5", 2.5))],
+        *[("a.jsonl", b'{"a": ' + number + b"}", [":1"], [{"a": value}])
+          for number, value in ((b"9007199254740993.0", 2**53 + 1), (b"1e23", 10**23),
+                                (b"-1.5e300", -15 * 10**299), (b"2.5", 2.5))],
+        ("a.json", b'[{"a": 1e23}]', [": row 1"], [{"a": 10**23}]),
         *[(name, b"", [], []) for name in ("a.csv", "a.jsonl", "a.json")],
         ("a.csv", b"a,b\n", [], []),
         ("a.jsonl.gz", pack(b""), [], []),
         ("a.json", b"[]", [], []),
-        ("a.jsonl", b'{"m": [{"a": 1}]}\n{"m": []}', [":1", ":2"], [{"m": [{"a": 1}]}, {"m": []}]),
     ],
 )  # fmt: skip
 def test_reads_rows_with_their_places(tmp_path, name, content, places, rows):
@@ -117,13 +111,6 @@ def test_what_save_to_disk_wrote_is_read_and_damage_named(tmp_path):
         list(read_rows(path))
 
 
-def test_json_lines_are_streamed(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(LINES + b"\nbroken\n")
-    rows = read_rows(path)
-    assert [next(rows)[1], next(rows)[1]] == ROWS  # the broken line is not reached yet
-
-
 def read_all(path):
     """(places of the good rows, [(place, fault)])"""
     good, faults = [], []
@@ -146,13 +133,11 @@ def read_all(path):
         ("a.jsonl", b'{"a": 1} {"a": 2}\n{}\n', [":2"], [(":1", "Extra data")]),
         ("a.jsonl", LINES + b"\n[1, 2]\n", [":1", ":2"],
          [(":3", "must be an object, found list")]),
-        ("a.jsonl", b'{}\n"text"\n{}\n', [":1", ":3"], [(":2", "found str")]),
         ("a.jsonl", b'{"a": "\xff"}\n{}\n', [":2"], [(":1", "not UTF-8 (byte 0xff)")]),
         *[("a.jsonl", LINES + line, [":1", ":2"], [(":3", "truncated")])
-          for line in (b'\n{"a": "x', b'\n{"a": tru', b'\n{"a": "\xe2\x80')],
+          for line in (b'\n{"a": "x', b'\n{"a": "\xe2\x80')],
         ("a.json", b'{\n "1": {}\n}\n', [],
          [(":1", "an object over several lines"), (":2", "malformed"), (":3", "malformed")]),
-        ("a.jsonl", b"{}\n" + b"\0" * 9 + b"\n{}\n", [":1", ":3"], [(":2", "malformed JSON")]),
         ("a.jsonl", b'{"a": {"b": ["\\ud83d"]}}\n{"a": "\\ud83d\\ude00"}', [":2"],
          [(":1", "lone surrogate (\\ud83d)")]),
         ("a.jsonl", b'{"\\udc00": 1}\n', [], [(":1", "lone surrogate (\\udc00)")]),
@@ -162,7 +147,6 @@ def read_all(path):
         ("a.jsonl", b'{"a": ' + b"9" * 5000 + b"}\n{}\n", [":2"], [(":1", "digits")]),
         ("a.json", b'[{"a": 1}, {"a": "\xff"}, {"a": "\\ud800"}, {"a": 4}]', [": row 1", ": row 4"],
          [(": row 2", "not UTF-8 (byte 0xff)"), (": row 3", "surrogate")]),
-        ("a.json", b'[1, {"a": 2}]', [": row 2"], [(": row 1", "must be an object")]),
         ("a.csv", b"a,b\n1,2\n1,2,3\n4,5\n", [":2", ":4"], [(":3", "not 2 values")]),
         ("a.csv", b'a,b\n"1\n2",2\n5\n', [":3"], [(":4", "not 2 values")]),
         ("a.csv", b'a,b\n"1"2,3\n4,5\n', [":3"], [(":2", "malformed CSV")]),
@@ -191,21 +175,15 @@ def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, conte
         # Damage behind which nothing can be read.
         *[("a.json", content, 0, "", words) for content, words in (
             (b'[{"a": 1},\n {"a"', "truncated"),
-            (b"[", "truncated"),
             (b'[{"a": 1},\n {"a": \\, "b": 0}, {"a": 3}]', "Expecting value: line 2 column 8"),
-            (b'[{"a": 1} {"a": 2}, {"a": 3}]', "Expecting ',' delimiter"),
             (b'[{"a": 1}] [{"a": 2}]', "Extra data"),
             (b'[{"a": 1}, {"a": NaN}, {"a": 3}]', "NaN"),
-            (b'[{"a": ' + b"[" * 200_000 + b'}, {"a": 2}]', "recursion"),
         )],
         ("a.csv", b'a,b\n1,2\n"1,2\n3,4\n', 1, ":4", "its quote is never closed"),
         ("a.parquet", b"PAR1 not parquet", 0, ": row 1", "not readable as parquet"),
-        ("a.parquet", b"", 0, ": row 1", "not readable as parquet"),
         # Something else than data.
         ("a.jsonl", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", 0, "", "lfs"),
-        ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", 0, "", "lfs"),
         ("a.jsonl.gz", b"<!DOCTYPE html><html>", 0, "", "a web page"),
-        ("a.json", b"\n<html><head>", 0, "", "a web page"),
         ("a.csv", b'<?xml version="1.0"?><Error>', 0, "", "a web page"),
         ("a.csv", b"a,a\n1,2\n", 0, ":1", "two columns have one name"),
         ("a.csv", b'"a"b,c\n1,2\n', 0, ":1", "malformed CSV"),
@@ -229,16 +207,14 @@ def test_what_stops_the_reader(tmp_path, name, content, num_rows, place, words):
     assert message.startswith(f"{path}{place}: ") and words in message and "\n" not in message
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz"])
-def test_a_damaged_gzip_file_stops_the_reader(tmp_path, name):
-    rows = [{"a": n, "b": f"{n * 7919 % 1009} {n}"} for n in range(5000)]
-    plain = json.dumps(rows) if "json." in name else "\n".join(map(json.dumps, rows))
-    packed = pack(plain.encode())
+def test_a_damaged_gzip_file_stops_the_reader(tmp_path):
+    plain = "\n".join(json.dumps({"a": n, "b": f"{n * 7919 % 1009}"}) for n in range(5000)).encode()
+    packed = pack(plain)
     wrong = packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:]  # its checksum
-    for content in (packed[: len(packed) // 2], packed[:-9], wrong, plain.encode()):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match=rf"{name}: truncated or damaged gzip"):
-            list(read_rows_and_faults(tmp_path / name))
+    for content in (packed[: len(packed) // 2], packed[:-9], wrong, plain):
+        (tmp_path / "a.jsonl.gz").write_bytes(content)
+        with pytest.raises(UserError, match=r"a.jsonl.gz: truncated or damaged gzip"):
+            list(read_rows_and_faults(tmp_path / "a.jsonl.gz"))
 
 
 def test_short_floats_of_parquet_keep_their_digits(tmp_path):

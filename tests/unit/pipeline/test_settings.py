@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from pipeline import settings as config
-from pipeline.errors import UserError, run_cli
+from pipeline.errors import UserError
 from pipeline.key_types import Key
 from pipeline.settings import parse
 from pipeline.values import Share
@@ -85,13 +85,11 @@ def test_null_gives_a_key_its_default_again(parse_text, flags):
     ("annotation", "value", "typed"),
     [
         (int, 2e1, 20),
-        (int, 5.0, 5),
         (float, "1e-4", 1e-4),
         (bool, "Yes", True),
         (bool | None, 0, False),
         (list[str] | None, "a", ["a"]),
         (list[float] | None, ["1", 2], [1.0, 2]),
-        (list[dict], [{"a": 1}], [{"a": 1}]),
         (dict[str, Any] | None, {"a": 1}, {"a": 1}),
         (str | dict | None, "easy", "easy"),
     ],
@@ -104,11 +102,10 @@ def test_values_are_typed(annotation, value, typed):
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
-        (int, 1.5), (int, "one"), (int, True), (int, [1]), (int, math.nan), (int, math.inf),
-        (int, 2**32), (int, 1e30), (float, "quick"), (float, {"a": 1}), (float | None, [5]),
-        (float, False), (bool, "maybe"), (bool, 2), (str, 5), (str, ["a"]), (str, True),
-        (list[str], [5]), (list[float], ["a"]), (list[dict], "a"), (dict | str | None, 5),
-        (dict | None, "x"), (dict | None, [1]), (Literal["a"], "b"), (Share, 1.1),
+        (int, 1.5), (int, "one"), (int, True), (int, math.inf), (int, 2**32), (float, "quick"),
+        (float | None, [5]), (float, False), (bool, "maybe"), (bool, 2), (str, 5), (str, True),
+        (list[str], [5]), (list[dict], "a"), (dict | str | None, 5), (Literal["a"], "b"),
+        (Share, 1.1),
         (list[Literal["a"]], ["a", "b"]), (dict[str, int], {"a": "\n"}),
     ],
 )  # fmt: skip
@@ -143,7 +140,6 @@ def test_a_word_of_the_command_line_is_yaml(words, value):
         ("output_dir: a\nseed: one\n", [], r"stage\.yaml: seed: .*'one'"),
         ("output_dir: a\nrate: 2\n", [], r"stage\.yaml: rate: 2"),
         ("output_dir: a\nenv: 5\n", [], "env: must be a valid dictionary"),
-        ("output_dir: [\n", [], r"stage\.yaml:2: not valid YAML"),
         ("- a\n", [], "must be a mapping"),
         ("", ["--config", "none.yaml"], r"none\.yaml: no such config file"),
         ("", ["--config", "a", "b"], "--config takes one path"),
@@ -175,18 +171,6 @@ def test_help_shows_the_docstring_and_the_keys(capsys):
     assert out.startswith("The stage.") and "where it goes" in out and "fast" in out
 
 
-@pytest.mark.parametrize("end", [UserError("seed: 'x'"), KeyboardInterrupt()])
-def test_run_cli_ends_in_one_line(capsys, end):
-    def main():
-        raise end
-
-    with pytest.raises(SystemExit) as done:
-        run_cli(main)
-    is_user = isinstance(end, UserError)
-    assert done.value.code == (2 if is_user else 130)
-    assert capsys.readouterr().err.strip().count("\n") == 0
-
-
 def test_hugging_faces_keys_are_read_without_importing_torch():
     code = (
         "import sys; from pipeline.settings import read_settings\n"
@@ -205,35 +189,26 @@ def test_all_faults_of_a_file_are_told(write):
     assert told == ["seed", "rate", "unknown key 'fat'; did you mean 'fast'?"]
 
 
-@pytest.mark.parametrize("error", [TypeError, KeyError, RuntimeError, OSError])
-def test_whatever_hugging_face_s_classes_raise_is_one_line(monkeypatch, error):
-    @dataclass
-    class Config:
-        seed: int = 0
-
-        def __post_init__(self):
-            raise error("not\nthis")
-
-    settings = config.read_settings(Arguments, ("SFTConfig",), ["--output_dir", "a"])
-    monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(SFTConfig=Config))
-    with pytest.raises(UserError) as raised:
-        config.build(settings, Arguments, ("SFTConfig",))
-    assert "\n" not in str(raised.value) and "this" in str(raised.value)
-
-
 @pytest.mark.parametrize(
-    ("error", "text"), [(MemoryError, ""), (RuntimeError, "[gloo] connectFullMesh failed")]
+    ("error", "raised"),
+    [
+        *[(kind("not\nthis"), UserError) for kind in (TypeError, KeyError, RuntimeError, OSError)],
+        (MemoryError(), MemoryError),  # of the machine
+        (RuntimeError("[gloo] connectFullMesh failed"), RuntimeError),
+    ],
 )
-def test_a_machines_error_stays_what_it_is(monkeypatch, error, text):
+def test_what_hugging_face_s_classes_raise_is_one_line(monkeypatch, error, raised):
     @dataclass
     class Config:
         def __post_init__(self):
-            raise error(text)
+            raise error
 
     settings = config.read_settings(Arguments, ("SFTConfig",), ["--output_dir", "a"])
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(SFTConfig=Config))
-    with pytest.raises(error):
+    with pytest.raises(raised) as found:
         config.build(settings, Arguments, ("SFTConfig",))
+    if raised is UserError:
+        assert "\n" not in str(found.value) and "this" in str(found.value)
 
 
 STARTS = {

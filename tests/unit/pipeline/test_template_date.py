@@ -17,8 +17,7 @@ BODY = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{{ bos
 KINDS = {
     "today": '{%- set today = strftime_now("%d %B %Y") -%}\nToday is {{ today }}.\n',
     "dashes": "{%- set today = strftime_now('%Y-%m-%d') %}{{ today.split('-')[0] }} {{ today }}",
-    "unpadded": "{{ strftime_now('%-d. %-m. %y, %A') }}",
-    "time": "{{ strftime_now('%H:%M:%S') }}",
+    "unpadded": "{{ strftime_now('%-d. %-m. %y, %A %H:%M:%S') }}",
     "variable": "{% set form = '%d %b' %}{{ strftime_now(form ~ ' %Y') }}",
     "optional": "{{ date_string if date_string is defined else strftime_now('%d %b %Y') }}",
     "macro": "{% macro head() %}{{ strftime_now('%Y') }}{% endmacro %}[{{ head() }}]",

@@ -1,9 +1,7 @@
 """Every number has a range, in every command, and no secret is taken or written."""
 
-import importlib
 import json
 import math
-from unittest import mock
 
 import pytest
 
@@ -15,6 +13,7 @@ from pipeline.key_types import known_keys
 from pipeline.settings import read_settings
 from pipeline.values import RANGES, fault, redact
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
+from tests.settings import classes_of
 
 COMMANDS = (
     "data_prep.builder.__main__", "stages.tiny_model", "stages.sft", "stages.difficulty",
@@ -28,22 +27,11 @@ ANY = {
 }  # fmt: skip
 
 
-class Parsed(Exception):
-    """Carries the classes of a command's keys out of its `main`."""
-
-
 def all_keys():
     """`(name, Key)` of all commands."""
-
-    def parse(doc, own, hf=(), *_, **__):
-        raise Parsed(own, hf)
-
     found = [*known_keys(Source).items()]
     for command in COMMANDS:
-        module = importlib.import_module(command)
-        with mock.patch.object(module, "parse", parse), pytest.raises(Parsed) as parsed:
-            module.main()
-        found += known_keys(*parsed.value.args).items()
+        found += known_keys(*classes_of(command)).items()
     return found
 
 
@@ -81,12 +69,8 @@ def test_every_default_fits_and_every_number_has_a_range():
 @pytest.mark.parametrize("place", ["config", "overlay", "command line"])
 def test_ranges_hold_wherever_a_value_comes_from(tmp_path, key, good, bad, place):
     def read(value):
-        argv = [
-            "--train_file",
-            "a",
-            f"--{key}",
-            *map(str, value if type(value) is list else [value]),
-        ]
+        words = map(str, value if type(value) is list else [value])
+        argv = ["--train_file", "a", f"--{key}", *words]
         if place != "command line" or isinstance(value, dict):  # which belongs in the YAML
             path = tmp_path / "values.yaml"
             path.write_text(json.dumps({key: value}))

@@ -54,7 +54,6 @@ def planned(monkeypatch):
     ("name", "number"),
     [  # as the models' own pages give them
         ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768),
-        ("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304),
         ("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
         ("meta-llama/Llama-3.1-8B-Instruct", 8_030_261_248),
     ],
@@ -178,7 +177,10 @@ def test_a_plan_near_a_devices_memory_is_a_warning_and_above_it_an_error(share, 
     assert found.level == level and bool(found.remedy) == (level != "ok")
 
 
-@pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (1, "error")])
+TO_THE_BYTE = pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (1, "error")])
+
+
+@TO_THE_BYTE
 def test_a_plan_that_is_a_byte_above_a_hosts_memory_is_refused(monkeypatch, missing, level):
     monkeypatch.setattr(capacity, "total_memory", lambda: PLAN.peak + 0.6 * GIB - missing)
     assert check_host("sft memory", settings("sft", use_cpu=True), PLAN).level == level
@@ -211,7 +213,7 @@ def test_how_many_checkpoints_are_on_a_disk(values, number):
     assert num_kept(settings("sft", **values)) == number
 
 
-@pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (1, "error")])
+@TO_THE_BYTE
 def test_a_disk_that_is_a_byte_too_small_is_refused(monkeypatch, tmp_path, missing, level):
     values = settings("sft", use_cpu=True, save_total_limit=1, dtype="float32")
     recipe = SimpleNamespace(settings={"sft": values}, run=str(tmp_path))
@@ -232,7 +234,7 @@ def test_checkpoints_of_over_ten_gib_without_a_limit_are_a_warning(
     assert ["save_total_limit" in one.text for one in found][:-1] == [True] * is_named
 
 
-@pytest.mark.parametrize(("missing", "level"), [(0, "ok"), (1, "error")])
+@TO_THE_BYTE
 def test_a_cache_that_is_a_token_short_of_a_completion_is_refused(missing, level):
     values = settings("grpo", **GRPO, vllm_tensor_parallel_size=1, vllm_max_model_length=None)
     seven = read_model(SEVEN)
@@ -242,10 +244,15 @@ def test_a_cache_that_is_a_token_short_of_a_completion_is_refused(missing, level
     assert check_cache("grpo memory", values, step, share, 50).level == level
 
 
+COLOCATED = GRPO | {
+    "use_cpu": False, "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.5,
+    "vllm_tensor_parallel_size": 1, "vllm_enable_sleep_mode": True,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(("sleeps", "update"), [(True, 61.5), (False, 101.5)])
 def test_an_engine_stands_beside_the_training_states(planned, sleeps, update):
-    values = settings("grpo", **GRPO, use_cpu=False, use_vllm=True, vllm_mode="colocate",
-                      vllm_gpu_memory_utilization=0.5, vllm_enable_sleep_mode=sleeps)  # fmt: skip
+    values = settings("grpo", **COLOCATED | {"vllm_enable_sleep_mode": sleeps})
     need = gpu_need(values, STEP, 80 * GIB)
     assert (need.update, need.generation) == (update * GIB, (35 + 40 + 1.5) * GIB)
     assert need.total == max(need.update, need.generation)
@@ -253,9 +260,7 @@ def test_an_engine_stands_beside_the_training_states(planned, sleeps, update):
 
 @pytest.mark.parametrize(("missing", "level"), [(0, "warning"), (0.01, "error")])
 def test_an_engine_beside_the_training_states_must_fit(planned, missing, level):
-    values = settings("grpo", **GRPO, use_cpu=False, use_vllm=True, vllm_mode="colocate",
-                      vllm_gpu_memory_utilization=0.5, vllm_tensor_parallel_size=1,
-                      vllm_enable_sleep_mode=True)  # fmt: skip
+    values = settings("grpo", **COLOCATED)
     gpu_memory = 2 * (35 + 1.5 - missing)
     recipe = SimpleNamespace(settings={"grpo": values}, args=SimpleNamespace(gpu_memory=gpu_memory))
     found, _ = check_device(recipe, "grpo", STEP, 50)

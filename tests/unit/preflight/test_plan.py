@@ -161,14 +161,6 @@ def test_two_teachers_double_the_rows_of_sft(tmp_path):
     assert planned(str(folder), gpus=1)["sft"].tokens == 2 * one.tokens
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_hours_of_the_readmes_are_the_plan_s(name):
-    text = (ROOT / "configs" / name / "README.md").read_text(encoding="utf-8")
-    said = re.search(r"\*\*Hours\*\*: about ([\d.,]+)", text)[1].rstrip(".,").replace(",", "")
-    hours = sum(stage.seconds for stage in planned(name).values()) / 3600
-    assert float(said) == pytest.approx(hours, rel=0.1)
-
-
 BASELINE = {"recipe": str(ROOT / "configs/grpo7b-published")}  # for a card of 94 GiB
 SHARDED = {"gpus": 8, "accelerate": "fsdp2", "keys": FLOAT32}
 RLINF = {"recipe": str(ROOT / "configs/rlinf-7b"), "gpus": 8}
@@ -177,14 +169,11 @@ RLINF = {"recipe": str(ROOT / "configs/rlinf-7b"), "gpus": 8}
 @pytest.mark.parametrize(
     ("given", "stages"),
     [
-        (BASELINE, {"grpo"}),
         (BASELINE | {"gpu": "l40s"}, {"sft", "grpo"}),
         (BASELINE | {"gpu": "h200"}, set()),
         (BASELINE | {"gpu": "h200", "gpu_memory": 80.0}, {"grpo"}),
-        (BASELINE | {"gpu_memory": 94.0}, set()),
         (BASELINE | SHARDED, set()),
         (RLINF, {"grpo"}),
-        (RLINF | {"accelerate": "fsdp2"}, set()),
     ],
 )
 def test_a_plan_warns_of_what_preflight_finds_too_large(given, stages):
@@ -213,15 +202,8 @@ def test_a_published_step_is_planned(case):
     assert abs(float(step_row(case)["error"].rstrip("%"))) < 50
 
 
-@pytest.mark.parametrize("name, said", [("rlinf-7b", "31,609"), ("rlinf-1.5b", "10,802")])
-def test_rlinf_s_recipes_take_the_gpu_hours_of_their_readme(name, said):
-    text = (ROOT / "configs" / name / "README.md").read_text(encoding="utf-8")
-    assert f"128 GPUs for all 5 epochs, {said} GPU-hours" in text
-    assert f"{planned(name)['grpo'].seconds * 128 / 3600:,.0f}" == said
-
-
-@pytest.mark.parametrize("rows", [64, 65, 255, 1000])
-@pytest.mark.parametrize(("times", "served", "iterations"), [(4, 16, 1), (4, 4, 2), (3, 16, 1)])
+@pytest.mark.parametrize("rows", [64, 65, 1000])
+@pytest.mark.parametrize(("times", "served", "iterations"), [(4, 4, 2), (3, 16, 1)])
 def test_steps_of_an_epoch_are_those_of_trl_s_sampler(rows, times, served, iterations):
     values = SimpleNamespace(
         per_device_train_batch_size=256 // served, gradient_accumulation_steps=times,
@@ -232,11 +214,6 @@ def test_steps_of_an_epoch_are_those_of_trl_s_sampler(rows, times, served, itera
     sampler = RepeatSampler(range(rows), 8, completions // 8, served * iterations)
     micro_batches = len(sampler) // completions
     assert steps_per_epoch(values, rows, 2) == math.ceil(micro_batches / times)
-
-
-@pytest.mark.parametrize("name, steps", [("rlinf-7b", 4_140), ("rlite", 2_000)])
-def test_a_plan_drops_the_last_part_of_a_batch(name, steps):
-    assert planned(name)["grpo"].what.startswith(f"{steps:,} steps of ")
 
 
 def test_a_recipe_for_a_cpu_has_no_stages_to_plan():

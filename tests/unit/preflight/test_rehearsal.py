@@ -10,59 +10,71 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 import yaml
 
-from pipeline import manifest
+from pipeline import manifest, memory
 from pipeline.errors import UserError
-from stages.preflight import rehearsal
+from stages.preflight import capacity, rehearsal
 from stages.preflight.inputs import PreflightArguments, check_teachers, read_recipe
-from tests import demo
+from tests.conftest import ROOT
+
+LAPTOP = "configs/smollm2-135m"
 
 
-def test_a_missing_vllm_is_told_unless_nothing_is_left_for_it(monkeypatch, tmp_path):
-    def look(*given):
-        line = f"ahead --recipe {demo.ROOT}/configs/grpo7b --run {tmp_path} --goal difficulty"
-        monkeypatch.setattr("sys.argv", [*line.split(), *given])
+@pytest.fixture
+def look(monkeypatch, tmp_path):
+    """Check a recipe ahead, as the command of a goal does, where all packages are installed."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(rehearsal, "is_installed", lambda package: True)
+    monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
+
+    def call(recipe, *keys, goal="grpo"):
+        line = ["ahead", "--recipe", str(recipe), "--run", str(tmp_path / "run"), "--goal", goal]
+        monkeypatch.setattr("sys.argv", [*line, *(("--keys", *keys) if keys else ())])
         rehearsal.main()
 
+    return call
+
+
+def finish(tmp_path, stage):
+    """Let a stage's result be there."""
+    (tmp_path / "run" / stage).mkdir(parents=True)
+    (tmp_path / "run" / stage / "manifest.json").touch()
+
+
+def test_a_missing_vllm_is_told_unless_nothing_is_left_for_it(look, monkeypatch, tmp_path):
     monkeypatch.setattr(rehearsal, "is_installed", lambda package: False)
     with pytest.raises(UserError, match=r"difficulty\.yaml: vLLM is not installed"):
-        look()
-    look("--keys", "difficulty.backend=hf")
-    (tmp_path / "difficulty").mkdir()
-    (tmp_path / "difficulty/manifest.json").touch()
-    look()
+        look("configs/grpo7b", goal="difficulty")
+    look("configs/grpo7b", "difficulty.backend=hf", goal="difficulty")
+    finish(tmp_path, "difficulty")
+    look("configs/grpo7b", goal="difficulty")
 
 
-def test_a_missing_package_of_a_later_stage_is_told_first(monkeypatch, tmp_path):
-    line = f"ahead --recipe {demo.ROOT}/configs/tiny-cpu --run {tmp_path} --goal grpo"
-    monkeypatch.setattr("sys.argv", [*line.split(), "--keys", "grpo.use_liger_kernel=true"])
+def test_a_missing_package_of_a_later_stage_is_told_first(look, monkeypatch):
+    monkeypatch.undo()
     monkeypatch.setattr(manifest, "versions", lambda names: {"tensorboard"} & {*names})
     with pytest.raises(UserError, match="use_liger_kernel: True needs the package liger-kernel"):
-        rehearsal.main()
+        look(ROOT / "configs/tiny-cpu", "grpo.use_liger_kernel=true")
 
 
 @pytest.mark.parametrize(
-    ("stage", "given", "line"),
+    ("keys", "line"),
     [
-        ("difficulty", ["backend=hf", "max_new_tokens=32768"], "the model's positions, 32,768"),
-        ("difficulty", ["vllm_max_model_length=1000", "max_new_tokens=1000"], "max_model_length"),
-        ("eval", ["max_new_tokens=40000"], "the model's positions, 32,768"),
-        ("eval", ["max_new_tokens=2048"], ""),
+        (["difficulty.backend=hf", "difficulty.max_new_tokens=32768"],
+         "the model's positions, 32,768"),
+        (["difficulty.vllm_max_model_length=1000", "difficulty.max_new_tokens=1000"],
+         "max_model_length"),
+        (["eval.max_new_tokens=40000"], "the model's positions, 32,768"),
+        (["eval.max_new_tokens=2048"], ""),
     ],
-)
-def test_samples_that_the_context_cannot_hold_are_told_first(
-    monkeypatch, tmp_path, stage, given, line
-):
+)  # fmt: skip
+def test_samples_that_the_context_cannot_hold_are_told_first(look, keys, line):
     """Before SFT and GRPO are trained, whose models have as many positions as the first."""
-    monkeypatch.setattr(rehearsal, "is_installed", lambda package: True)
-    monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
-    start = f"ahead --recipe {demo.ROOT}/configs/grpo7b --run {tmp_path} --goal {stage}"
-    keys = ["--keys", *(f"{stage}.{key}" for key in given)]
-    monkeypatch.setattr("sys.argv", [*start.split(), *keys])
+    stage = keys[0].partition(".")[0]
     if line:
         with pytest.raises(UserError, match=rf"{stage}\.yaml: max_new_tokens.*{line}"):
-            rehearsal.main()
+            look("configs/grpo7b", *keys, goal=stage)
     else:
-        rehearsal.main()
+        look("configs/grpo7b", *keys, goal=stage)
 
 
 @contextmanager
@@ -93,50 +105,90 @@ def serve_models(*names):
 
 @pytest.mark.parametrize("teachers", [False, True])
 def test_a_teacher_without_its_server_is_told_before_data_are_built(
-    monkeypatch, tmp_path, teachers
+    look, monkeypatch, tmp_path, teachers
 ):
     pytest.importorskip("openai", reason="the extra `distill` has the client")
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr(rehearsal, "is_installed", lambda package: True)
-    monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
-    recipe = shutil.copytree(f"{demo.ROOT}/configs/perplexity", tmp_path / "recipe")
+    recipe = shutil.copytree("configs/perplexity", tmp_path / "recipe")
     file = recipe / "distill.yaml"
-    given, run = yaml.safe_load(file.read_text(encoding="utf-8")), tmp_path / "run"
+    given = yaml.safe_load(file.read_text(encoding="utf-8"))
 
-    def look(address):
+    def look_at(address):
         model = {"name": "R1", "model_name_or_path": "deepseek-ai/DeepSeek-R1", "base_url": address}
         changes = {"teachers": [model]} if teachers else {"base_url": address}
         file.write_text(yaml.safe_dump(given | changes), encoding="utf-8")
-        line = f"ahead --recipe {recipe} --run {run} --goal grpo"
-        monkeypatch.setattr("sys.argv", line.split())
-        rehearsal.main()
+        look(recipe)
 
     with closing(socket.socket()) as taken:  # nobody listens there
         taken.bind(("127.0.0.1", 0))
         silent = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         name = "teachers: R1: " if teachers else ""
         with pytest.raises(UserError, match=rf"distill\.yaml: {name}base_url: {silent}"):
-            look(silent)
+            look_at(silent)
         with serve_models("deepseek-ai/DeepSeek-R1", "Qwen/QwQ-32B-Preview") as address:
-            look(address)
-        (run / "distill").mkdir(parents=True)
-        (run / "distill/manifest.json").touch()
-        look(silent)  # its traces are there
+            look_at(address)
+        finish(tmp_path, "distill")
+        look_at(silent)  # its traces are there
 
 
 def test_preflight_names_the_servers_that_a_recipe_needs(tmp_path):
-    args = PreflightArguments(recipe=f"{demo.ROOT}/configs/perplexity", run=str(tmp_path))
+    args = PreflightArguments(recipe=f"{ROOT}/configs/perplexity", run=str(tmp_path / "run"))
     recipe, _ = read_recipe(args)
     (found,) = check_teachers(recipe)
     assert found.level == "not checked" and "http://localhost:8000/v1" in found.text
     assert "Qwen/QwQ-32B-Preview" in found.text and found.remedy
-    given = [
+    recipe.settings["distill"]["teachers"] = [
         {"name": "QwQ"},
         {"name": "R1", "model_name_or_path": "R1", "base_url": "http://localhost:8001/v1"},
     ]
-    recipe.settings["distill"]["teachers"] = given
     one, other = check_teachers(recipe)
     assert "--port" not in one.remedy and "--port 8001" in other.remedy
-    (tmp_path / "distill").mkdir()
-    (tmp_path / "distill/manifest.json").touch()
+    finish(tmp_path, "distill")
     assert [*check_teachers(recipe)] == []
+
+
+@pytest.mark.parametrize(
+    ("gib", "keys", "words"),
+    [
+        (8, [], None),
+        (3, [], r"sft.yaml: too little memory: .* GiB of .* 3.0 GiB"),
+        # Planned with the model that SFT starts from.
+        (8, ["grpo.per_device_train_batch_size=64"],
+         r"grpo.yaml: too little memory: .*per_device_train_batch_size: 32"),
+        # Without a limit on its rows a recipe is left to preflight.
+        (8, ["grpo.max_completion_length=null"], None),
+        (3, ["sft.max_length=null", "grpo.max_completion_length=null"], None),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_needs_more_memory_than_the_host_has_is_refused(
+    look, monkeypatch, gib, keys, words
+):
+    monkeypatch.setattr(capacity, "total_memory", lambda: int(gib * 2**30))
+    if words is None:
+        look(LAPTOP, *keys)
+        return
+    with pytest.raises(UserError, match=f"smollm2-135m/{words}"):
+        look(LAPTOP, *keys)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "group", "controller"),
+    [("3000\n", 3000, "/", "memory"), ("3000\n", 3000, "/user.slice/job", ""),
+     ("3000\n", 3000, "/user.slice/job/step", "memory"), ("max\n", 10**6, "/user.slice/job", ""),
+     (None, 10**6, "/", "")],
+)  # fmt: skip
+def test_a_control_group_bounds_the_memory(
+    monkeypatch, tmp_path, text, expected, group, controller
+):
+    mine, root = tmp_path / "cgroup", tmp_path / "sys"
+    mine.write_text(f"12:cpu:/other\n0:{controller}:{group}\n")
+    limit = root / group.strip("/").removesuffix("/step") / "memory.max"
+    limit.parent.mkdir(parents=True)
+    if text:
+        limit.write_text(text)
+    (root / "other").mkdir()
+    (root / "other/memory.max").write_text("1")  # a group that limits processors, not memory
+    monkeypatch.setattr(memory, "GROUPS", str(mine))
+    monkeypatch.setattr(memory, "LIMITS", {controller: str(root / "memory.max")})
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: type("M", (), {"total": 10**6}))
+    assert memory.total_memory() == expected
