@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.plan import RECIPES as GPUS
-from pipeline.recipe_files import read_yaml
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
 from tests.files import write_rows
