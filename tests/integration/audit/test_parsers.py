@@ -1,7 +1,6 @@
 """`make audit COMPLETIONS=file`: any file of completions, and what each parser makes of them."""
 
 import importlib.util
-import json
 import os
 import sys
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ from eval.audit.parsers import PARSERS, parse_rows, read_completions
 from eval.harness import suite
 from eval.harness.suite import MAX_CHARS, protect
 from pipeline.errors import UserError
-from tests.files import write_rows
+from tests.files import read_rows, write_rows
 
 pytestmark = pytest.mark.integration
 
@@ -25,7 +24,7 @@ ROW = {"completion": RIGHT, "gold": "72"}
 def write(tmp_path):
     """Write rows of JSON; returns the path. `pipeline.rows` has the tests of other formats."""
 
-    def call(rows, name="outputs.jsonl"):
+    def call(*rows, name="outputs.jsonl"):
         write_rows(tmp_path / name, rows)
         return str(tmp_path / name)
 
@@ -37,7 +36,7 @@ def write(tmp_path):
     [(72.0, ["72"]), (["72", 8], ["72", "8"]), (1e300, [str(10**300)]), ("nan", ["nan"])],
 )
 def test_golds_of_every_kind(write, gold, golds):
-    (row,) = read_completions(write([ROW | {"gold": gold}]))
+    (row,) = read_completions(write(ROW | {"gold": gold}))
     assert row["golds"] == golds
 
 
@@ -52,86 +51,87 @@ def test_golds_of_every_kind(write, gold, golds):
 )
 def test_a_bad_row_is_named_by_its_line(write, row, message):
     with pytest.raises(UserError, match=f":1: {message}"):
-        list(read_completions(write([row])))
-
-
-@pytest.mark.parametrize("rows", [[], [{"completion": None, "gold": "72"}]])
-def test_an_empty_file(write, monkeypatch, tmp_path, rows):
-    with pytest.raises(UserError, match="has no completions"):
-        run(monkeypatch, write(rows), tmp_path)
+        list(read_completions(write(row)))
 
 
 def test_a_prompt_that_opened_the_thought(write):
     rest = RIGHT.removeprefix("<think>")
-    rows = [{"completion": rest, "gold": "72", "prompt": prompt} for prompt in ("Q<think>\n", "Q")]
-    rows.append(rows[0] | {"prompt": [{"role": "user"}]})
-    found = parse_rows(list(read_completions(write(rows))))
+    prompts = ("Q<think>\n", "Q", [{"role": "user"}])
+    rows = [{"completion": rest, "gold": "72", "prompt": prompt} for prompt in prompts]
+    found = parse_rows(list(read_completions(write(*rows))))
     assert [one["verdict"] for one in found] == ["right", "no_think", "no_think"]
     assert [one["lenient"] for one in found] == ["right"] * 3
 
 
 FLEXIBLE, VERIFY = "gsm8k flexible", "minerva math_verify"
-FORMS = {
-    "own": (RIGHT, {"verdict", FLEXIBLE, VERIFY}),
-    "tags": ("<think>a</think> <answer>72</answer>", {FLEXIBLE}),
-    "number": ("<think>a</think> It is 72", {FLEXIBLE, VERIFY}),
-    "hashes": ("48 + 24\n#### 72", {"gsm8k strict", FLEXIBLE, VERIFY}),
-    "minerva": (
+# A completion, and who reads it.
+FORMS = [
+    (RIGHT, {"verdict", FLEXIBLE, VERIFY}),
+    ("<think>a</think> <answer>72</answer>", {FLEXIBLE}),
+    ("<think>a</think> It is 72", {FLEXIBLE, VERIFY}),
+    ("48 + 24\n#### 72", {"gsm8k strict", FLEXIBLE, VERIFY}),
+    (
         "Final Answer: The final answer is $72$. I hope it is correct.",
         {"minerva", "hendrycks", FLEXIBLE, VERIFY},
     ),
-    "dollars": ("So $x$ is $72$", {FLEXIBLE, VERIFY}),
-    "wrong": ("<think>a</think>\\boxed{71}", set()),
-}
+    ("So $x$ is $72$", {FLEXIBLE, VERIFY}),
+    ("<think>a</think>\\boxed{71}", set()),
+]
+HOSTILE = [
+    "\ud800 \\boxed{72}", "\x00\x1b[31m\\boxed{72}", "\\boxed{" * 3000, "{" * 5000, "$" * 9999,
+    "\\text{" * 500 + "72", "\u2028\\boxed{72}\u2029", "\\boxed 72", "1" * 10**6,
+    "Final Answer: The final answer is $\\frac$. I hope it is correct.",
+]  # fmt: skip
+UNFIT = ["{", "\ud800", "x" * 20_000, "\\text{"]
 
 
-def run(monkeypatch, path, folder):
-    argv = ["eval.audit", "--recipe", "configs/grpo7b", "--completions", path, "--run", str(folder)]
-    monkeypatch.setattr(sys, "argv", argv)
-    monkeypatch.setenv("COLUMNS", "80")
-    audit.main()
+@pytest.fixture
+def parse(monkeypatch, tmp_path, capsys):
+    """Run the audit on a file; returns the rows that it writes, and what it says."""
+
+    def call(path):
+        argv = ["eval.audit", "--recipe", "configs/grpo7b", "--completions", path]
+        monkeypatch.setattr(sys, "argv", [*argv, "--run", f"{tmp_path}/run"])
+        monkeypatch.setenv("COLUMNS", "80")
+        audit.main()
+        assert not (tmp_path / "run/audit/manifest.json").exists()
+        (file,) = (tmp_path / "run/audit").iterdir()
+        return read_rows(file), capsys.readouterr().out
+
+    return call
 
 
-def test_each_parser_reads_its_own_form(write, monkeypatch, tmp_path, capsys):
-    rows = [{"completion": text, "gold": "72"} for text, _ in FORMS.values()]
-    path = write(rows, "out[bold]puts.jsonl")
-    run(monkeypatch, path, tmp_path / "run")
-    out = capsys.readouterr().out
+def test_each_parser_reads_its_own_form(write, parse):
+    path = write(*({"completion": text, "gold": "72"} for text, _ in FORMS), name="[bold]a.jsonl")
+    found, out = parse(path)
     assert f"7 completions of {path}\n" in out and "…" not in out
     lines = [line.split() for line in out.splitlines()]
     assert ["ours,", "in", "a", "box", "1", "14.2", "16.6"] in lines
     assert ["ours,", "lenient", "6", "85.7", "100.0"] in lines
-    written = (tmp_path / "run/audit/out[bold]puts.jsonl.parsed.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in written]
-    for one, (_, readers) in zip(found, FORMS.values(), strict=True):
+    for one, (_, readers) in zip(found, FORMS, strict=True):
         scores = {name: one[name] for name in PARSERS.values()}
         scores["verdict"] = one["verdict"] == "right"
         assert {name for name, is_right in scores.items() if is_right} == readers
         assert not one["stopped"]
     assert [one["lenient"] for one in found] == ["right"] * 6 + ["wrong"]
-    assert not (tmp_path / "run/audit/manifest.json").exists()
 
 
-HOSTILE = [
-    "\ud800 \\boxed{72}", "\x00\x1b[31m\\boxed{72}", "\\boxed{" * 3000, "{" * 5000, "$" * 9999,
-    "\\text{" * 500 + "72", "\\frac", "\u2028\\boxed{72}\u2029", "\\boxed 72", "1" * 10**6,
-    "Final Answer: The final answer is $\\frac$. I hope it is correct.",
-]  # fmt: skip
-UNFIT = ["{", "\ud800", "x" * 20_000, "\\text{"]
-GOLDS = ["}", "\\boxed 5", "[1,2]", "$", "?", *UNFIT]
-
-
-def test_no_text_and_no_gold_makes_the_parsers_fall(write, monkeypatch, tmp_path, capsys):
+def test_no_text_and_no_gold_makes_the_parsers_fall(write, parse):
     rows = [{"completion": text, "gold": "72"} for text in HOSTILE]
-    rows += [ROW | {"gold": gold} for gold in GOLDS]
-    run(monkeypatch, write(rows), tmp_path)
-    out = capsys.readouterr().out
+    rows += [ROW | {"gold": gold} for gold in ("}", "\\boxed 5", "[1,2]", "?", *UNFIT)]
+    found, out = parse(write(*rows))
     assert "\x1b" not in out and "rows are too much for a parser of the harness" in out
-    found = [json.loads(line) for line in next((tmp_path / "audit").glob("*.jsonl")).open()]
     assert len(found) == len(rows)
-    assert [row["verdict"] for row in found[len(HOSTILE) :]].count("right") == 0
-    stopped = {row["gold"][0] for row in found[len(HOSTILE) :] if row["stopped"]}
-    assert stopped == {*UNFIT} and found[HOSTILE.index("1" * 10**6)]["stopped"]
+    others = found[len(HOSTILE) :]
+    assert "right" not in {row["verdict"] for row in others}
+    assert {row["gold"][0] for row in others if row["stopped"]} == {*UNFIT}
+    assert found[HOSTILE.index("1" * 10**6)]["stopped"]
+
+
+@pytest.mark.parametrize("rows", [[], [{"completion": None, "gold": "72"}]])
+def test_an_empty_file(write, parse, rows):
+    with pytest.raises(UserError, match="has no completions"):
+        parse(write(*rows))
 
 
 # The harness's parsers in a child process: what they return, and what stopping one costs.
@@ -147,8 +147,10 @@ def eats(doc, results): return {"exact_match": len(bytearray(1 << 40))}
 
 
 @pytest.fixture
-def task_of(tmp_path):
-    """A task of the harness whose parser is a function of a file, or none."""
+def task_of(tmp_path, monkeypatch):
+    """A task of the harness whose parser is a function of a file, or none; it has one second."""
+    suite._worker.cache_clear()
+    monkeypatch.setattr(suite, "TIMEOUT_SECONDS", 1.0)
     path = tmp_path / "utils.py"
     path.write_text(SOURCE)
     spec = importlib.util.spec_from_file_location("utils", path)
@@ -162,14 +164,7 @@ def task_of(tmp_path):
         )
         return SimpleNamespace(config=config, process_results=lambda doc, results: {"here": True})
 
-    return call
-
-
-@pytest.fixture
-def short_patience(monkeypatch):
-    suite._worker.cache_clear()
-    monkeypatch.setattr(suite, "TIMEOUT_SECONDS", 1.0)
-    yield
+    yield call
     suite._worker.cache_clear()
 
 
@@ -180,7 +175,6 @@ def test_a_parser_runs_elsewhere_and_says_the_same(task_of):
     assert found["exact_match"] is True and found["pid"] != os.getpid() and stopped == []
 
 
-@pytest.mark.usefixtures("short_patience")
 @pytest.mark.parametrize("name", ["falls", "dies", "hangs", "eats"])
 def test_a_parser_that_comes_to_nothing_scores_nothing(task_of, name):
     task, other = task_of(name), task_of("own")
@@ -192,11 +186,9 @@ def test_a_parser_that_comes_to_nothing_scores_nothing(task_of, name):
 
 
 def test_tasks_without_a_parser_of_their_own_stay_here(task_of):
-    task = task_of(None)
+    task, nothing = task_of(None), {"exact_match": 0, "math_verify": 0}
     stopped = protect({"task": task})
-    for results in (["72"], [(-1.5, True), (-2.0, False)], ["x" * MAX_CHARS]):
+    for results in ([(-1.5, True), (-2.0, False)], ["x" * MAX_CHARS]):
         assert task.process_results({}, results) == {"here": True}
-    assert task.process_results({"id": 1}, ["x" * (MAX_CHARS + 1)]) == {
-        "exact_match": 0, "math_verify": 0,
-    }  # fmt: skip
+    assert task.process_results({"id": 1}, ["x" * (MAX_CHARS + 1)]) == nothing
     assert stopped == [{"id": 1}]

@@ -5,10 +5,12 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 from eval.audit.cases import TRICKS
 from eval.harness import score
@@ -24,8 +26,9 @@ R1 = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
 )
-LOOSE, OWN = "loose_think_format_reward", "tests.integration.audit.runs:"
 CORRECT, FORM = "correctness_reward", "think_format_reward"
+LOOSE = "loose_think_format_reward"
+CASES = yaml.safe_load(Path(__file__).with_name("recipes.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -44,21 +47,25 @@ def paid_tricks(report):
 # Changes of a recipe: each takes the recipe and a monkeypatch.
 
 
-def write(stage, **values):
-    return lambda recipe, _: recipe.write(stage, **values)
+def as_written(case):
+    """The change of a case of recipes.yaml."""
+
+    def change(recipe, _):
+        for stage, values in case.get("write", {}).items():
+            recipe.write(stage, **values)
+        if "tokenizer" in case:
+            recipe.change_tokenizer(**case["tokenizer"])
+
+    return change
 
 
-def rewarded(**weights):
-    return write("grpo", reward_funcs=[*weights], reward_weights=[*weights.values()])
+def reward_by(recipe, **weights):
+    recipe.write("grpo", reward_funcs=[*weights], reward_weights=[*weights.values()])
 
 
-def set_in_tokenizer(template=None, **values):
-    def harm(recipe, _):
-        recipe.change_tokenizer(**values)
-        if template:
-            recipe.set_template(template)
-
-    return harm
+def double_the_first_token(recipe, _):
+    recipe.change_tokenizer(bos_token="<|im_start|>")
+    recipe.set_template("<|im_start|>" + R1)
 
 
 def end_at_newlines(recipe, _):
@@ -86,15 +93,15 @@ def ask_for_tags_in_training(recipe, _=None):
 
 
 def ask_the_loose_reward_for_tags(recipe, patch):
-    rewarded(**{LOOSE: 1.0, CORRECT: 1.0})(recipe, patch)
+    reward_by(recipe, **{LOOSE: 1.0, CORRECT: 1.0})
     ask_for_tags_in_training(recipe)
 
 
-def paying(pay, **weights):
+def paying(pay):
     """`pay(text, what was paid for it)` in the place of `correctness_reward`."""
 
     def harm(recipe, patch):
-        rewarded(**weights or {CORRECT: 1.0})(recipe, patch)
+        reward_by(recipe, **{CORRECT: 1.0})
         before = rewards.REWARDS[CORRECT]
 
         @functools.wraps(before)
@@ -108,7 +115,7 @@ def paying(pay, **weights):
 
 
 def pay_more_for_wrong(recipe, patch):
-    rewarded(**{CORRECT: 1.0, "random_reward": 2.0, FORM: 0.5})(recipe, patch)
+    reward_by(recipe, **{CORRECT: 1.0, "random_reward": 2.0, FORM: 0.5})
     grade = rewards.REWARDS[CORRECT]
 
     def always_wrong(*, coin, **batch):
@@ -148,11 +155,6 @@ def publish_an_answer(recipe, _):
     recipe.write("eval", tasks=["held_out", "minerva"], data_root=str(recipe.run))
 
 
-def leave_benchmarks_only(recipe, _):
-    unlink_training_data(recipe, _)
-    recipe.write("eval", tasks=["aime24"], data_root=str(recipe.run))
-
-
 class Fault(NamedTuple):
     """What is wrong, what is said of it, `{set: some of its rates}`, the exploits rewarded."""
 
@@ -162,33 +164,20 @@ class Fault(NamedTuple):
     paid: set[str] = frozenset()
 
 
-ALL_FAIL = {"held_out": {"template": 0.0, "reward": 0.0, "task": 0.0}}
-NO_REWARD = {"sft_train": {"reward": 0.0}, "held_out": {"reward": 0.0, "task": 1.0}}
 NO_BOX = {"nothing at all", "one or the other, no box", "a list of numbers, no box", "gold denied"}
 FAULTS = {
-    "an end of sequence that ends the thought": Fault(
-        set_in_tokenizer(eos_token="</think>"),
-        ["ends early, after", "sft_train, row synthetic-", "unclosed_think"], ALL_FAIL,
-    ),
+    name: Fault(
+        as_written(case), case["words"], case.get("rates", {}),
+        {*TRICKS} if "pays_all" in case else set(),
+    )
+    for name, case in CASES["faults"].items()
+} | {
     "an end id of the generation config within completions": Fault(
-        end_at_newlines, ["ends early, after '<think>'"], ALL_FAIL,
-    ),
-    "a special tag that decoding drops": Fault(
-        set_in_tokenizer(extra_special_tokens=["<|im_start|>", "<think>"]),
-        ["'<think>", "becomes", "no_think"], ALL_FAIL,
+        end_at_newlines, ["ends early, after '<think>'"],
+        {"held_out": {"template": 0.0, "reward": 0.0, "task": 0.0}},
     ),
     "a template that doubles the first token": Fault(
-        set_in_tokenizer("<|im_start|>" + R1, bos_token="<|im_start|>"),
-        ["the template writes '<|im_start|>' twice"],
-    ),
-    "too few new tokens in the tasks": Fault(
-        write("eval", max_new_tokens=20), ["held_out: task passes 0.0 %", "cut off at 20 tokens"],
-        {"held_out": {"template": 1.0, "reward": 1.0, "task": 0.0}},
-    ),
-    "too short completions in GRPO": Fault(
-        write("grpo", max_completion_length=20),
-        ["correctness_reward is 0, cut off at 20 tokens"],
-        {"held_out": {"reward": 0.0, "task": 1.0}},
+        double_the_first_token, ["the template writes '<|im_start|>' twice"],
     ),
     "golds that cannot be matched": Fault(
         with_golds("\\frac{1"), ["correctness_reward is 0"],
@@ -202,44 +191,17 @@ FAULTS = {
         state_an_answer,
         ["grpo_train: question passes 83.3 % of the golds", "failed: grpo_train, row synthetic-"],
     ),
-    "no set": Fault(leave_benchmarks_only, ["no set could be audited"]),
-    "correctness that is only logged": Fault(
-        rewarded(**{FORM: 1.0, CORRECT: 0.0}),
-        [f"reward_funcs: nothing rewards correctness: {FORM}"],
-    ),
-    "the loose form without its tags": Fault(
-        rewarded(**{LOOSE: 1.0, CORRECT: 1.0}), ["grpo_train", f"{LOOSE} is 0"],
-    ),
-    "an own reward of the length": Fault(
-        rewarded(**{f"{OWN}reward_of_length": 1.0}), ["the sum of all rewards is as high"],
-    ),
-    "a random reward": Fault(
-        rewarded(**{"random_reward": 0.5, CORRECT: 1.0}),
-        ["reward_funcs: random_reward has a weight", "not audited: random_reward: TypeError"],
-    ),
     "nothing for correct answers": Fault(
-        paying(lambda text, value: 0.0), ["failed: grpo_train, row "], NO_REWARD,
-    ),
-    "nothing for correct answers, only logged": Fault(
-        paying(lambda text, value: 0.0, random_reward=1.0, correctness_reward=0.0),
-        ["correctness_reward is 0"], NO_REWARD,
+        paying(lambda text, value: 0.0), ["failed: grpo_train, row "],
+        {"sft_train": {"reward": 0.0}, "held_out": {"reward": 0.0, "task": 1.0}},
     ),
     "every box": Fault(
         paying(lambda text, value: float("\\boxed{" in text)), ["is rewarded"],
         {"grpo_train": {"reward": 1.0}}, {*TRICKS} - NO_BOX,
     ),
-    "everything": Fault(paying(lambda text, value: 1.0), ["is rewarded"], paid={*TRICKS}),
-    "a box in the thought": Fault(
-        paying(lambda text, value: max(value, float("<think>\n\\boxed{" in text))),
-        ["is rewarded"], paid={"gold in the thought only"},
-    ),
     "wrong answers more in all": Fault(
         pay_more_for_wrong, ["sum of all rewards", "'a wrong answer'", "9 times"],
     ),
-    "a small share for correctness": Fault(
-        rewarded(**{CORRECT: 0.1, FORM: 5.0}), ["sum of all rewards", "'a wrong answer'", "nearly"],
-    ),
-    "a negative weight": Fault(rewarded(rlinf_reward=-1.0), ["rlinf_reward is -5"], paid={*TRICKS}),
     "a reversed task": Fault(
         reverse_the_tasks, ["failed: held_out, row ", ": task: wrong"],
         {"held_out": {"question": 1.0, "template": 1.0, "reward": 1.0, "task": 0.0}}, {*TRICKS},
@@ -296,6 +258,8 @@ def ask_by(style):
 
 # What changes, and patterns of the notes.
 PASSES = {
+    name: (as_written(case), case.get("notes", [])) for name, case in CASES["passes"].items()
+} | {
     "a benchmark that states an answer": (
         publish_an_answer, ["minerva: row minerva-test-4: the question states its answer: '7'"],
     ),
@@ -306,26 +270,11 @@ PASSES = {
     "other tags in training": (
         ask_for_tags_in_training, ["the system prompts differ: sft_train, grpo_train: 'Reason"],
     ),
-    "another final number": (
-        write("grpo", reward_funcs=["rlinf_reward"], final_number=True),
-        ["final_number differs between grpo.yaml and eval.yaml"],
-    ),
     "the loose form and its tags": (
         ask_the_loose_reward_for_tags, [f"{LOOSE} also rewards", "the system prompts differ"],
     ),
-    "an own reward": (
-        rewarded(**{f"{OWN}own_reward": 1.0}),
-        ["only a reward of your own can look at correctness"],
-    ),
     "no GRPO": (lambda recipe, _: (recipe.configs / "grpo.yaml").unlink(), []),
-    "a high weight of the form": (rewarded(**{CORRECT: 1.0, FORM: 5.0}), []),
-    "the cosine": (rewarded(**{FORM: 0.5, "cosine_scaled_reward": 1.0}), []),
     **{f"a prompt of {style}": (ask_by(style), []) for style in PROMPTS},
-    # Of a recipe for a GPU.
-    "bf16": (write("grpo", use_cpu=False, bf16=True), []),
-    "fp16": (write("grpo", use_cpu=False, fp16=True, bf16=False, dtype="float32"), []),
-    "tf32": (write("grpo", use_cpu=False, tf32=True), []),
-    "flash": (write("grpo", use_cpu=False, attn_implementation="flash_attention_2"), []),
 }  # fmt: skip
 
 
@@ -353,17 +302,6 @@ def test_a_recipe_without_sft_whose_grpo_evaluates(recipe):
     assert found["grpo_eval"] == {"question": 1.0, "template": 1.0, "reward": 1.0, "task": None}
     read = json.loads(recipe.manifest.read_text())["inputs"]
     assert str(recipe.data / "validation.jsonl") in read
-
-
-def test_one_gold_in_a_hundred_may_fail_and_is_named(recipe, capsys):
-    rows = read_rows(recipe.data / "sft_train.jsonl")
-    rows = [rows[at % len(rows)] | {"id": f"row-{at}"} for at in range(100)]
-    rows[57]["completion"] = rows[57]["completion"].replace("\\boxed{", "\\boxed{1")
-    write_rows(recipe.data / "sft_train.jsonl", rows)
-    assert recipe.audit() == 0
-    out = capsys.readouterr().out
-    assert "failed: sft_train, row row-57: reward: correctness_reward is 0" in out
-    assert "passes: at least 99.0 % of the golds" in out
 
 
 def use_template(template):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(tmp_path):
+def command(tmp_path):
     rows = [
         {"q": f"What is {n} plus {n + 3}, in words?", "a": str(2 * n + 3)} for n in range(10_000)
     ]
@@ -25,12 +25,11 @@ def config(tmp_path):
     recipe = {"data_root": str(tmp_path), "grpo": [source], "num_workers": 2, "languages": ["en"]}
     path = tmp_path / "data.yaml"
     path.write_text(yaml.safe_dump(recipe | {"output_dir": str(tmp_path / "out")}))
-    return path
+    return [sys.executable, "-m", "data_prep.builder", "--config", str(path)]
 
 
-def start(config):
+def start(command):
     """A build with both of its workers at work; returns it and them."""
-    command = [sys.executable, "-m", "data_prep.builder", "--config", str(config)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -48,22 +47,18 @@ def start(config):
     raise AssertionError("the workers did not start")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_no_worker_survives_and_nothing_is_half_written(config, tmp_path, number):
-    process, children = start(config)
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_no_worker_survives_and_nothing_is_half_written(command, tmp_path, number, code):
+    process, children = start(command)
     os.kill(process.pid, number)
     _, err = process.communicate(timeout=60)  # would hang on a worker that holds stderr
     _, alive = psutil.wait_procs(children, timeout=30)
-    assert not alive
-    expected = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}
-    assert process.returncode == expected[number]
-    assert "Traceback" not in err
-    left = sorted(path.name for path in (tmp_path / "out").iterdir())
-    if number == signal.SIGKILL:
+    assert not alive and process.returncode == code and "Traceback" not in err
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    if number == signal.SIGKILL:  # built over by the next, as a unit test shows
         assert "manifest.json" not in left and "build.partial" in left
     else:
-        assert left == []
-    command = [sys.executable, "-m", "data_prep.builder", "--config", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "read 10,000 rows" in done.stdout
-    assert not list((tmp_path / "out").glob("*.partial"))
+        assert left == set()

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import pyarrow.parquet
+
 from data_prep.sampling.store import Completion
 from eval import run
 from pipeline.prompts import build_prompt, form_of
@@ -54,14 +56,7 @@ def evaluate(folder, *checkpoints, **settings):
     return output_dir / checkpoints[0].partition("=")[0]
 
 
-def environment():
-    """Of a process that evaluates."""
-    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-
-
 def read_rows(folder):
-    import pyarrow.parquet
-
     return pyarrow.parquet.read_table(folder / "completions.parquet").to_pylist()
 
 
@@ -75,16 +70,16 @@ def read_evaluated(output_dir):
 
 
 def read_store(folder):
-    """`{file: [its whole lines]}` of a checkpoint's samples; what a kill tore is left out."""
+    """`{file: [keys of its whole lines]}` of a checkpoint's samples, without what a kill tore."""
     found = {}
     for path in sorted((folder / "samples").glob("*.jsonl")):
         lines = path.read_bytes().split(b"\n")
-        found[path.name] = [json.loads(line) for line in lines if line.endswith(b"]")]
+        found[path.name] = [json.loads(line)[0] for line in lines if line.endswith(b"]")]
     return found
 
 
 def read_keys(folder):
-    return [line[0] for lines in read_store(folder).values() for line in lines]
+    return [key for keys in read_store(folder).values() for key in keys]
 
 
 @contextmanager
@@ -111,11 +106,11 @@ class Scripted:
 
     max_length = 4096  # tokens
 
-    def __init__(self, checkpoint, write, choose=None):
+    def __init__(self, checkpoint, write):
         from transformers import AutoTokenizer
 
-        self.tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-        self._write, self._choose, self.asked = write, choose, []
+        self.tokenizer, self.checkpoint = AutoTokenizer.from_pretrained(checkpoint), checkpoint
+        self._write, self.asked = write, []
 
     def complete(self, requests):
         for index, request in reversed(list(enumerate(requests))):  # any order will do
@@ -126,7 +121,7 @@ class Scripted:
     def loglikelihood(self, pairs):
         for index, pair in reversed(list(enumerate(pairs))):
             self.asked.append(pair)
-            yield index, (-1.0 if self._choose(pair) else -9.0, False)
+            yield index, (-9.0, False)
 
     @property
     def pair_length(self):
@@ -135,7 +130,7 @@ class Scripted:
     def close(self):
         pass
 
-
-def recite(**engines):
-    """Use `engines`, `{checkpoint's folder name: Scripted}`, in place of models."""
-    return mock.patch("eval.run.load_engine", lambda path, *_: engines[Path(path).name])
+    def evaluate(self, folder, name="base", **settings):
+        """`evaluate`, with this engine in place of the checkpoint's."""
+        with mock.patch("eval.run.load_engine", lambda *_: self):
+            return evaluate(folder, f"{name}={self.checkpoint}", **settings)

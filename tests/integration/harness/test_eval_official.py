@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset
 
 from eval.harness.suite import OFFICIAL_TASKS, load_official_tasks, process_gpqa
-from tests.integration.harness.eval_runs import Scripted, evaluate, read_rows, read_scores, recite
+from tests.integration.harness.eval_runs import Scripted, evaluate, read_rows, read_scores
 from tests.integration.harness.official_data import (
     MATHS,
     TASKS,
@@ -21,6 +21,9 @@ from tests.integration.harness.official_data import (
 )
 
 pytestmark = pytest.mark.integration
+
+
+FEW = {"tasks": ["gsm8k"], "official": ["gsm8k", "arc_challenge"], "limit": 3}
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +72,8 @@ def theirs(checkpoint, data_root):
 
 def answers(sample):
     """What the model answered to one problem; log-likelihoods up to the rounding of batches."""
-    found = []
-    for (answer,) in sample["resps"]:
-        is_pair = isinstance(answer, tuple)
-        found.append((round(answer[0], 3), answer[1]) if is_pair else str(answer))
-    return found
+    pairs = [answer for (answer,) in sample["resps"]]
+    return [(round(one[0], 3), one[1]) if isinstance(one, tuple) else str(one) for one in pairs]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -111,14 +111,8 @@ def test_the_hub_is_asked_for_what_the_harness_asks_for(data_root):
     assert sorted(loaded) == sorted(TASKS)
 
 
-def test_the_shuffle_leaves_the_draws_of_others_alone():
-    state = random.getstate()
-    process_gpqa(Dataset.from_list(gpqa()))
-    assert random.getstate() == state
-
-
-def test_every_process_draws_the_same_examples(data_root):
-    """Without a seed each would, and no stored sample would be found again."""
+def test_every_process_draws_the_same_examples_and_leaves_the_draws_of_others_alone(data_root):
+    """Without a seed no stored sample would be found again."""
     found = []
     for seed in (1, 2):
         random.seed(seed)
@@ -129,6 +123,9 @@ def test_every_process_draws_the_same_examples(data_root):
     assert found[0] == found[1]
     for one in loaded["hendrycks_math500"].instances:  # no example is the problem itself
         assert one.args[0].count(f"Problem: {one.doc['problem']}\n") == 1
+    state = random.getstate()
+    process_gpqa(Dataset.from_list(gpqa()))
+    assert random.getstate() == state
 
 
 def test_every_row_has_its_problem_and_outcome(ours, theirs):
@@ -161,9 +158,8 @@ def test_the_options_of_gpqa_are_those_that_were_shown(ours):
         assert dict(re.findall(r"\(([A-D])\) (.*)", row["question"])) == shown
         assert shown[letter].startswith("fast neutrons")  # the harness drops the double blank
         original = gpqa()[int(row["id"].rpartition("-")[2])]
-        assert sorted(shown.values()) == sorted(
-            original[key].replace("  ", " ") for key in original if "Answer" in key
-        )
+        options = [original[key].replace("  ", " ") for key in original if "Answer" in key]
+        assert sorted(shown.values()) == sorted(options)
     golds = {(row["id"], *row["gold"]) for row in official}
     assert len(golds) == 3, "both tasks show the options in one order"
 
@@ -177,10 +173,8 @@ def test_completions_are_read_without_their_thought_too(tmp_path, data_root, tin
         thought = f"<think>\nIs it #### {gold + 1}? No, #### {gold}.\n</think>\n\n"
         return thought + (f"#### {gold}" if gold < 7 else f"It is **{gold}**."), False
 
-    settings = {"tasks": ["gsm8k"], "official": ["gsm8k", "arc_challenge"], "limit": 3}
-    scripted = Scripted(tiny_model_dir, write, lambda _: False)
-    with recite(**{tiny_model_dir.name: scripted}):
-        done = evaluate(tmp_path, f"base={tiny_model_dir}", data_root=data_root, **settings)
+    scripted = Scripted(tiny_model_dir, write)
+    done = scripted.evaluate(tmp_path, data_root=data_root, **FEW)
     tasks = read_scores(done)["tasks"]
     assert [*tasks["arc_challenge"]] == ["official:arc_challenge"], "nothing is written"
     found = {
@@ -196,16 +190,12 @@ def test_completions_are_read_without_their_thought_too(tmp_path, data_root, tin
 
 def test_cut_prompts_are_counted_and_told(tmp_path, data_root, tiny_model_dir, capsys):
     """Also where all completions are stored: the count is of the prompts."""
-    settings = {"tasks": ["gsm8k"], "official": ["gsm8k", "arc_challenge"], "limit": 3}
-    scripted = Scripted(tiny_model_dir, lambda _: ("", False), lambda _: False)
+    scripted = Scripted(tiny_model_dir, lambda _: ("", False))
     scripted.max_length = 700
     for _ in range(2):
-        with recite(**{tiny_model_dir.name: scripted}):
-            done = evaluate(tmp_path, f"base={tiny_model_dir}", data_root=data_root, **settings)
+        done = scripted.evaluate(tmp_path, data_root=data_root, **FEW)
         tasks = read_scores(done)["tasks"]
-        found = [
-            tasks[task][f"official:{task}"]["num_cut_prompts"] for task in settings["official"]
-        ]
+        found = [tasks[task][f"official:{task}"]["num_cut_prompts"] for task in FEW["official"]]
         assert found == [3, 3] and "num_cut_prompts" not in tasks["gsm8k"]["greedy"]
         err = capsys.readouterr().err
         assert err.count("lack their beginning: gsm8k 3, arc_challenge 3") == 1

@@ -7,11 +7,9 @@ import sys
 import pytest
 
 from eval import run
-from pipeline.errors import UserError
 from tests.integration.conftest import build_tiny_model
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
-    Scripted,
     counting,
     evaluate,
     flags,
@@ -19,10 +17,8 @@ from tests.integration.harness.eval_runs import (
     read_keys,
     read_rows,
     read_scores,
-    recite,
     write_problems,
 )
-from tests.results import left_in
 
 pytestmark = pytest.mark.integration
 NUM = len(PROBLEMS)
@@ -175,14 +171,3 @@ def test_only_what_changed_is_evaluated(tmp_path, tiny_model_dir, capsys):
 
     shutil.copytree(tiny_model_dir, tmp_path / "sft", dirs_exist_ok=True)
     assert evaluate(tmp_path, sft).resolve() == first and read_evaluated(tmp_path / "eval") == []
-
-
-def test_an_evaluation_that_fails_costs_no_earlier_result(tmp_path, tiny_model_dir):
-    write_problems(tmp_path / "test.jsonl", {"How many pens? " * 200: "2"})
-    engine = Scripted(tiny_model_dir, lambda _: ("", False))
-    with recite(**{tiny_model_dir.name: engine}):
-        evaluate(tmp_path, f"base={tiny_model_dir}")
-    before = left_in(tmp_path / "eval")
-    with pytest.raises(UserError, match=r"^held_out: p0: .* exceed the model's context of 512"):
-        evaluate(tmp_path, f"base={tiny_model_dir}", num_samples=3)
-    assert left_in(tmp_path / "eval") == before

@@ -15,7 +15,6 @@ from tests.integration.harness.eval_runs import (
     evaluate,
     read_rows,
     read_scores,
-    recite,
     write_problems,
 )
 from tests.results import left_in
@@ -75,8 +74,8 @@ def scripted(tmp_path_factory, tiny_model_dir):
     folder, out = tmp_path_factory.mktemp("scripted"), io.StringIO()
     write_problems(folder / "test.jsonl", QUESTIONS)
     engine = Scripted(tiny_model_dir, write)
-    with recite(**{tiny_model_dir.name: engine}), contextlib.redirect_stdout(out):
-        evaluate(folder, f"sft={tiny_model_dir}", **ASKED)
+    with contextlib.redirect_stdout(out):
+        engine.evaluate(folder, "sft", **ASKED)
     return folder, engine, out.getvalue()
 
 
@@ -162,37 +161,24 @@ def test_generation_settings_of_a_task():
     assert read_settings(official, 9) == Settings(limit, until=("a",), rendered=False)
 
 
-def test_results_of_other_settings_stay(tmp_path, tiny_model_dir):
-    """Another reading has a folder of its own; it may have the samples of the first."""
-    write_problems(tmp_path / "test.jsonl", QUESTIONS)
-    engine, checkpoint = Scripted(tiny_model_dir, write), f"sft={tiny_model_dir}"
-    with recite(**{tiny_model_dir.name: engine}):
-        evaluate(tmp_path, checkpoint, num_samples=2)
-        before = left_in(tmp_path / "eval")
-        with pytest.raises(UserError, match=r"^final_number: True, not False: .*=(.*)/eval-2$"):
-            evaluate(tmp_path, checkpoint, num_samples=2, final_number=True)
-        assert left_in(tmp_path / "eval") == before
-        where = {"output_dir": tmp_path / "eval-2", "samples_dir": tmp_path / "eval/sft/samples"}
-        other = evaluate(tmp_path, checkpoint, num_samples=2, final_number=True, **where)
-        assert len(engine.asked) == 5 * 3
-        evaluate(tmp_path, checkpoint, num_samples=4)  # more of the same
-    assert len(engine.asked) == 5 * 5 and len(read_rows(tmp_path / "eval/sft")) == 5 * 5
-    greedy = [
-        read_scores(folder)["tasks"]["held_out"]["greedy"]["metrics"]["accuracy"]["value"]
-        for folder in (tmp_path / "eval/sft", other)  # "The answer is 5." is read in the second
-    ]
-    assert greedy == [1 / 5, 2 / 5]
+def test_an_evaluation_that_fails_costs_no_earlier_result(tmp_path, tiny_model_dir):
+    write_problems(tmp_path / "test.jsonl", {"How many pens? " * 200: "2"})
+    Scripted(tiny_model_dir, lambda _: ("", False)).evaluate(tmp_path)
+    before = left_in(tmp_path / "eval")
+    with pytest.raises(UserError, match=r"^held_out: p0: .* exceed the model's context of 512"):
+        evaluate(tmp_path, f"base={tiny_model_dir}", num_samples=3)
+    assert left_in(tmp_path / "eval") == before
 
 
 def test_text_that_utf_8_lacks(tmp_path, tiny_model_dir):
     """Halves of surrogate pairs, zeros and line ends of other kinds, through store and tables."""
     write_problems(tmp_path / "test.jsonl")
     text = "<think>\n\ud83d\0\u2028\x85\r\n</think>\n\n\\boxed{14}\udc00"
-    with recite(**{tiny_model_dir.name: Scripted(tiny_model_dir, lambda _: (text, False))}):
-        base = evaluate(tmp_path, f"base={tiny_model_dir}")
-        first = read_rows(base)
-        (base / "scores.json").unlink()
-        evaluate(tmp_path, f"base={tiny_model_dir}")
+    engine = Scripted(tiny_model_dir, lambda _: (text, False))
+    base = engine.evaluate(tmp_path)
+    first = read_rows(base)
+    (base / "scores.json").unlink()
+    engine.evaluate(tmp_path)
     shown = text.replace("\ud83d", "\ufffd").replace("\udc00", "\ufffd")
     assert {row["completion"] for row in first} == {shown}
     assert read_rows(base) == first

@@ -175,28 +175,6 @@ def test_two_teachers_of_the_same_problems(problems, tmp_path, tiny_model_dir, c
     assert len(read_rows(tmp_path / "data/sft_train.jsonl")) == len(rows)
 
 
-def test_two_checkpoints_are_loaded_one_after_the_other(problems, tmp_path):
-    """They write noise; each has samples and a hash of its own, and a third adds to theirs."""
-    others = []
-    for seed, name in enumerate(("a", "b", "c")):
-        model = tmp_path / name
-        model.mkdir()
-        build_tiny_model(model, seed=seed)
-        others.append({"name": name, "model_name_or_path": str(model)})
-    recipe, folder = tmp_path / "distill.yaml", tmp_path / "out"
-    keys = {"config": recipe, "limit": 3, "max_new_tokens": 4, "dtype": "float32"}
-    for count, num_stored in ((2, 0), (3, 2 * 3 * NUM_SAMPLES)):
-        recipe.write_text(json.dumps({"teachers": others[:count]}))
-        samples = [*(folder / "samples").glob("*.jsonl")]
-        assert sum(len(path.read_text().splitlines()) for path in samples) == num_stored
-        assert run(folder, problems, **keys) == []
-        written = manifest.read(folder)
-        assert [*written["teachers"]] == ["a", "b", "c"][:count]
-        assert len({*written["teachers"].values()}) == count
-        assert written["samples_in"] == count * 3 * NUM_SAMPLES
-        assert {one["model_name_or_path"] for one in others[:count]} < {*written["inputs"]}
-
-
 @pytest.mark.parametrize("is_prefilled", [False, True])
 def test_a_teacher_of_one_s_own(problems, tmp_path, is_prefilled):
     model, engine = tmp_path / "model", Reciting("no. {}", (0,))

@@ -17,44 +17,40 @@ def generic(*pairs, **more):
     return [{"q": question, "a": answer} | more for question, answer in pairs]
 
 
-@pytest.mark.parametrize(
-    ("question", "answer", "reason"),
-    [
-        ("What is 2 plus 3?", "5", None),
-        ("  ", "5", "empty_question"),
-        ("What is 2 plus 3?", None, "no_answer"),
-        ("What is 2 plus 3?", "", "no_answer"),
-        ("What is 2 plus 3?", "notfound", "sentinel_answer"),
-        ("What is 2 plus 3?", "proof", "sentinel_answer"),
-        ("What is 2 plus 3?", "4 \\mid n", "gold_not_parseable"),
-        ("See ![figure](a.png). What is its area?", "5", "image"),
-        ("Prove that the sum of two even numbers is even.", "2", "proof"),
-        ("What is 2 plus 3?", "(C)", "multiple_choice"),
-        ("What is 2 plus 3? (A) 4 (B) 5 (C) 6 (D) 7", "5", "multiple_choice"),
-        ("Find the area of a square whose side is 4.\n\nAnswer: $16$.", "16", "shows_answer"),
-        ("Find the area of a square whose side is 4. Answer: in square feet.", "16", None),
-        ("求所有满足条件的整数之和。设它们的平方小于十。", "5", "foreign_language"),
-    ],
-)
-def test_each_reason_by_name(tmp_path, question, answer, reason):
-    write_rows(
-        tmp_path / "a.jsonl", generic(("How many legs have 3 dogs?", "12"), (question, answer))
-    )
+def sums(numbers, sign="plus"):
+    return [(f"What is {n} {sign} 1?", str(n)) for n in numbers]
+
+
+REASONS = [
+    ("How many legs have 3 dogs?", "12", None),
+    ("  ", "5", "empty_question"),
+    ("How many are left of 5?", None, "no_answer"),
+    ("How many are left of 6?", "notfound", "sentinel_answer"),
+    ("How many are left of 7?", "4 \\mid n", "gold_not_parseable"),
+    ("See ![figure](a.png). What is its area?", "5", "image"),
+    ("Prove that the sum of two even numbers is even.", "2", "proof"),
+    ("How many are left of 8?", "(C)", "multiple_choice"),
+    ("What is 2 plus 3? (A) 4 (B) 5 (C) 6 (D) 7", "5", "multiple_choice"),
+    ("Find the area of a square whose side is 4.\n\nAnswer: $16$.", "16", "shows_answer"),
+    ("Find the area of a square whose side is 4. Answer: in square feet.", "16", None),
+    ("求所有满足条件的整数之和。设它们的平方小于十。", "5", "foreign_language"),
+]
+
+
+def test_each_reason_is_counted_and_logged_by_name(tmp_path):
+    write_rows(tmp_path / "a.jsonl", generic(*(pair for *pair, _ in REASONS)))
     folder, written = run(tmp_path, {"grpo": [GENERIC], "languages": ["en"]})
-    assert written["dropped"] == ({reason: 1} if reason else {})
-    logged = read_rows(folder / "dropped.jsonl")
-    assert [row["reason"] for row in logged] == ([reason] if reason else [])
-    if reason:
-        assert logged[0]["where"].endswith("a.jsonl:2")
-        assert logged[0]["file"] == "grpo_train.jsonl"
-        assert question.strip() in logged[0]["question"]  # or in the row, which a source dropped
-
-
-def test_evaluation_sets_are_not_filtered_by_kind(tmp_path):
-    pairs = [("What is 2 plus 3? (A) 4 (B) 5 (C) 6 (D) 7", "B"), ("求 $x^2 = 4$ 的正根。", "2")]
-    write_rows(tmp_path / "a.jsonl", generic(*pairs))
-    _, written = run(tmp_path, {"test": [GENERIC], "languages": ["en"]})
-    assert written["rows_out"] == 2
+    dropped = [(at, *row) for at, row in enumerate(REASONS, 1) if row[-1]]
+    assert written["dropped"] == Counter(reason for *_, reason in dropped)
+    logged = {row["where"]: row for row in read_rows(folder / "dropped.jsonl")}
+    assert len(logged) == len(dropped)
+    for line, question, _, reason in dropped:
+        row = logged[f"{tmp_path}/a.jsonl:{line}"]
+        assert (row["reason"], row["file"]) == (reason, "grpo_train.jsonl")
+        assert question.strip() in row["question"]  # or in the row, which a source dropped
+    # Evaluation sets are not filtered by kind or language, whatever is asked for.
+    write_rows(tmp_path / "a.jsonl", generic(REASONS[8][:2], REASONS[11][:2]))
+    assert run(tmp_path, {"test": [GENERIC], "languages": ["en"]})[1]["rows_out"] == 2
 
 
 def test_several_golds_stay_and_unreadable_ones_go(tmp_path):
@@ -63,11 +59,9 @@ def test_several_golds_stay_and_unreadable_ones_go(tmp_path):
         {"prompt": "How many legs have 3 dogs?", "solutions": ["\\boxed{12}", "\\boxed{proof}"]},
     ]
     write_rows(tmp_path / "a.jsonl", rows)
-    recipe = {"grpo": [{"name": "areal_boba", "file": "a.jsonl"}]}
-    folder, _ = run(tmp_path, recipe)
-    golds = {row["question"]: row["answers"] for row in read_rows(folder / "grpo_train.jsonl")}
-    assert golds["Find $x$ if $2x = 1$."] == ["\\frac12", "0.5"]
-    assert golds["How many legs have 3 dogs?"] == ["12"]
+    folder, _ = run(tmp_path, {"grpo": [{"name": "areal_boba", "file": "a.jsonl"}]})
+    golds = [row["answers"] for row in read_rows(folder / "grpo_train.jsonl")]
+    assert sorted(golds) == [["12"], ["\\frac12", "0.5"]]
 
 
 def test_repeats_contradictions_and_other_editions(tmp_path):
@@ -124,12 +118,9 @@ def test_bad_rows_stop_the_build_or_are_counted(tmp_path, capsys):
 
 
 def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
-    write_rows(
-        tmp_path / "easy.jsonl", generic(*[(f"What is {n} plus 1?", str(n + 1)) for n in range(50)])
-    )
-    hard = [(f"What is {n} times 3?", str(3 * n)) for n in range(100, 140)]
-    rows = [row | {"level": number % 4 + 2} for number, row in enumerate(generic(*hard))]
-    rows[0]["level"] = None
+    write_rows(tmp_path / "easy.jsonl", generic(*sums(range(50))))
+    rows = generic(*sums(range(100, 140), "minus"))
+    rows = [row | {"level": number % 4 + 2 if number else None} for number, row in enumerate(rows)]
     write_rows(tmp_path / "hard.jsonl", rows)
     recipe = {
         "grpo": [
@@ -151,47 +142,24 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
     recipe["mix"]["grpo"]["size"] = 100
     run(tmp_path, recipe)
     assert "notice: mix: grpo: 50 problems instead of 100" in capsys.readouterr().err
-    write_rows(tmp_path / "hard.jsonl", generic(("What is 1 plus 1?", "2"), level=1))
+    write_rows(tmp_path / "hard.jsonl", generic(("What is 1 plus 1?", "1"), level=1))
     with pytest.raises(UserError, match=r"shares .* left are easy 50, cleaning dropped dup"):
         run(tmp_path, recipe)
 
 
-def test_a_mix_by_source_of_problems_for_a_teacher(tmp_path, capsys):
+def test_a_mix_by_source_of_problems_for_a_teacher(tmp_path):
     for name, sign in (("dapo", "plus"), ("orz", "minus")):
-        rows = [
-            {"prompt": f"What is {n} {sign} 1?", "answer": str(n)}
-            if name == "dapo"
-            else [
-                {"from": "human", "value": f"What is {n} {sign} 1?"},
-                {"from": "assistant", "ground_truth": {"value": str(n)}},
-            ]
-            for n in range(60)
-        ]
-        if name == "orz":
-            (tmp_path / "orz.json").write_text(json.dumps(rows))
-        else:
-            write_rows(tmp_path / "dapo.jsonl", rows)
-    recipe = {
-        "distill": [{"name": "dapo", "file": "dapo.jsonl"}, {"name": "orz", "file": "orz.json"}],
-        "mix": {"distill": {"orz": 0.75, "dapo": 0.25, "size": 40}},
-    }
+        rows = [{"prompt": question, "answer": gold} for question, gold in sums(range(60), sign)]
+        write_rows(tmp_path / f"{name}.jsonl", rows)
+    sources = [{"name": name, "file": f"{name}.jsonl"} for name in ("dapo", "orz")]
+    mix = {"orz": 0.75, "dapo": 0.25}
+    recipe = {"distill": sources, "mix": {"distill": mix | {"size": 40}}}
     folder, written = run(tmp_path, recipe)
     rows = read_rows(folder / "distill_train.jsonl")
     assert Counter(row["source"] for row in rows) == {"orz": 30, "dapo": 10}
     assert written["outputs"]["distill_train.jsonl"]["bands"] == {"dapo": 10, "orz": 30}
-    recipe["mix"]["distill"].pop("size")
+    recipe["mix"]["distill"] = mix
     assert run(tmp_path, recipe)[1]["rows_out"] == 80  # 60 are all of ORZ
-    for mix, words in (
-        ({"orz": 1.0}, "mix: distill: .*orz; give one to each source: dapo, orz"),
-        ({"orz": 0.5, "dpao": 0.5}, "mix: distill: has shares of dpao, orz; give"),
-        ({"orz": 0.5, "easy": 0.5}, "mix: distill: has shares of easy, orz; give"),
-        ({"orz": 0.5, "dapo": 0.6}, "mix: must have shares that add up to 1"),
-    ):
-        with pytest.raises(UserError, match=words):
-            run(tmp_path, recipe | {"mix": {"distill": mix}})
-    hard = [one | {"difficulty": "hard"} for one in recipe["distill"]]
-    with pytest.raises(UserError, match="distill: dapo: difficulty: goes together with"):
-        run(tmp_path, recipe | {"distill": hard})
 
 
 def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
@@ -222,18 +190,3 @@ def test_unreadable_golds_are_no_evidence_and_a_source_that_loses_most_says_so(t
     assert made["rows_out"] == 2
     assert made["dropped"] == {"gold_not_parseable": 2, "sentinel_answer": 1}
     assert "3 of 5 rows are left out: gold_not_parseable 2" in capsys.readouterr().err
-
-
-def test_shards_and_a_prompt_of_two_columns(tmp_path, capsys):
-    columns = {"Body": "Ann has {} pens.", "Question": "How many?"}
-    for shard in (1, 2):
-        (tmp_path / "shards").mkdir(exist_ok=True)
-        row = {name: text.format(shard) for name, text in columns.items()} | {"Answer": shard}
-        write_rows(tmp_path / f"shards/{shard}.jsonl", [row])
-        source = {"name": "generic", "file": "shards", "question": "{Body} {Question}"}
-        folder, made = run(tmp_path, {"grpo": [source | {"answer_key": "Answer"}]})
-        assert made["rows_in"] == shard  # a new shard makes the build anew
-    asked = {row["question"] for row in read_rows(folder / "grpo_train.jsonl")}
-    assert asked == {"Ann has 1 pens. How many?", "Ann has 2 pens. How many?"}
-    with pytest.raises(UserError, match="missing column 'None'"):
-        run(tmp_path, {"grpo": [source | {"answer_key": "Answer", "question": "{None}"}]})

@@ -9,11 +9,6 @@ import pytest
 from data_prep.builder.duplicates import find_near_duplicates, is_near_duplicate, signature
 from data_prep.decontamination.text import tokenise
 
-
-def signatures(questions):
-    return np.stack([signature(tokenise(question)) for question in questions])
-
-
 FIGURE = "In the diagram, what is $x$? [asy]draw(1);[/asy]"
 SAME = [
     ("Find $x+y$.", "What is the value of $x + y$?", True),
@@ -25,7 +20,6 @@ SAME = [
     ("What is $x$ in the diagram? [asy] draw(1); [/asy]", FIGURE, True),
     (FIGURE, FIGURE.replace("1", "2"), False),
     (FIGURE, "What is $x$ in the diagram?", False),
-    ("Find the greatest of 3 numbers.", "Find the least of 3 numbers.", False),
 ]
 
 
@@ -54,19 +48,6 @@ def test_the_first_of_its_kind_is_kept_over_all_bands(rows, is_same, dropped):
     assert find_near_duplicates(keys, is_same) == dropped
 
 
-def test_slips_are_found_among_many_questions():
-    rng = random.Random(0)
-    words = ["circle", "square", "radius", "length", "area", "point", "line", "digit", "prime"]
-    questions = [
-        f"{' '.join(rng.choices(words, k=25))} {rng.randrange(99)} and {rng.randrange(99)}"
-        for _ in range(300)
-    ]
-    editions = [f"12. What is the {question}?" for question in questions[:100]]
-    rows = questions + editions
-    found = find_near_duplicates(signatures(rows), lambda a, b: is_near_duplicate(rows[a], rows[b]))
-    assert found == {300 + at: at for at in range(100)}
-
-
 @pytest.mark.parametrize(
     ("num_shared", "num_own", "low", "high"),
     [
@@ -86,3 +67,15 @@ def test_questions_meet_as_often_as_six_bands_of_three_say(num_shared, num_own, 
         first, second = (signature(shared + draw(num_own)) for _ in range(2))
         meet += bool((first == second).any())
     assert low < meet / num_pairs < high
+
+
+def test_editions_are_found_among_many_questions():
+    rng, words = random.Random(0), ["circle", "square", "radius", "length", "area", "point", "line"]
+    rows = [
+        f"{' '.join(rng.choices(words, k=25))} {rng.randrange(99)} and {rng.randrange(99)}"
+        for _ in range(300)
+    ]
+    rows += [f"12. What is the {question}?" for question in rows[:100]]
+    keys = np.stack([signature(tokenise(question)) for question in rows])
+    found = find_near_duplicates(keys, lambda a, b: is_near_duplicate(rows[a], rows[b]))
+    assert found == {300 + at: at for at in range(100)}

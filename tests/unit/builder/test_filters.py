@@ -1,4 +1,4 @@
-r"""Which problems are kept: kinds and golds, languages, bounds of the level, bands and mixes."""
+"""Which problems are kept: kinds and golds, languages, bounds of the level, bands and mixes."""
 
 import contextlib
 import json
@@ -8,25 +8,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from data_prep.builder import filters
-from data_prep.builder.filters import (
-    asks_for_proof,
-    check_damage,
-    check_problem,
-    find_band,
-    find_foreign,
-    holds_several_answers,
-    is_readable,
-    points_to_image,
-    shows_options,
-)
+from data_prep.builder.filters import check_damage, check_problem, find_band, find_foreign
 from data_prep.builder.recipe import BANDS, LANGUAGES, ByLevel, Source
 from data_prep.builder.sets import choose_mix, plan_counts
 from data_prep.schema import Problem
-from data_prep.sources.base import Drop, is_option, is_sentinel
+from data_prep.sources.base import Drop
 from grading.compare import is_same_value
 
+HERE = Path(__file__).parent
+CASES = yaml.safe_load((HERE / "filters.yaml").read_text(encoding="utf-8"))
+# Function -> texts that are such; behind "not" those that are not.
+KINDS = json.loads((HERE / "kinds.json").read_text(encoding="utf-8"))
 BY_LEVEL = ByLevel(by="level", medium=3, hard=5)
 
 
@@ -36,6 +31,11 @@ def check(problem, key="grpo", **bounds):
         return check_problem(problem, Source("math", **bounds), key)
     except Drop as drop:
         return drop
+
+
+def reason_of(question, gold="7", key="grpo"):
+    """Why a problem is dropped, None where it stays."""
+    return getattr(check(Problem("a", "math", question, (gold,)), key), "reason", None)
 
 
 @pytest.mark.parametrize(
@@ -54,21 +54,20 @@ def test_bands(difficulty, level, expected):
     ("available", "shares", "size", "expected"),
     [
         # floor(3 / 0.3) = 10 is the least
-        ({"easy": 100, "medium": 50, "hard": 3}, (0.2, 0.5, 0.3), None, (2, 5, 3)),
-        ({"easy": 100, "medium": 50, "hard": 30}, (0.2, 0.5, 0.3), 10, (2, 5, 3)),
+        ((100, 50, 3), (0.2, 0.5, 0.3), None, (2, 5, 3)),
+        ((100, 50, 30), (0.2, 0.5, 0.3), 10, (2, 5, 3)),
         # thirds of 10: 3.33 each, the largest remainder goes to the first by name
-        ({"easy": 9, "medium": 9, "hard": 9}, (1 / 3, 1 / 3, 1 / 3), 10, (4, 3, 3)),
-        ({"easy": 5, "medium": 0, "hard": 5}, (0.5, 0.0, 0.5), None, (5, 0, 5)),
-        ({"easy": 5, "medium": 9, "hard": 0}, (0.5, 0.0, 0.5), None, (0, 0, 0)),
+        ((9, 9, 9), (1 / 3, 1 / 3, 1 / 3), 10, (4, 3, 3)),
+        ((5, 0, 5), (0.5, 0.0, 0.5), None, (5, 0, 5)),
+        ((5, 9, 0), (0.5, 0.0, 0.5), None, (0, 0, 0)),
         # 7 easy and 2.5 hard are wanted of ten: N = floor(2 / 0.25) = 8
-        ({"easy": 7, "medium": 0, "hard": 2}, (0.75, 0.0, 0.25), None, (6, 0, 2)),
+        ((7, 0, 2), (0.75, 0.0, 0.25), None, (6, 0, 2)),
     ],
 )
 def test_plan_counts(available, shares, size, expected):
     mix = dict(zip(BANDS, shares, strict=True)) | ({"size": size} if size else {})
-    counts = plan_counts(available, mix)
+    counts = plan_counts(dict(zip(BANDS, available, strict=True)), mix)
     assert tuple(counts.get(band, 0) for band in BANDS) == expected
-    assert all(counts[band] <= available[band] for band in counts)
 
 
 def test_choose_mix_draws_the_same_for_one_seed_and_by_band():
@@ -95,22 +94,7 @@ def test_bounds_of_the_level(limits, level, is_kept):
 FRENCH = "Trouver tous les entiers naturels dont la somme des chiffres est égale au produit."
 
 
-@pytest.mark.parametrize(
-    ("question", "expected"),
-    [
-        ("What is the sum of the first ten positive integers?", None),
-        ("Write $4.3+3.88$ as a decimal.", None),
-        ("$$x^2 + 3x = 5$$", None),
-        ("Express eleven in base 2.", None),
-        ("设 $x$ 是实数。求 $x^2+1$ 的最小值。", "zh"),
-        ("Let 李华 have $5$ apples and 王明 twice as many. How many have they together?", None),
-        ("Найдите все целые числа $n$, для которых $n^2+1$ делится на $5$.", "ru"),
-        (FRENCH, "fr"),
-        ("Man ermittle alle diejenigen reellen Zahlen, für die der Term definiert ist.", "de"),
-        # Greek letters are mathematics.
-        ("Given \u03b1 + \u03b2 = \u03c0, find the cosine of \u03b1 in terms of \u03b8.", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("question", "expected"), CASES["languages"])
 def test_only_english(question, expected):
     assert find_foreign(question, ("en",)) == expected
 
@@ -148,166 +132,75 @@ def test_where_a_question_is_foreign(monkeypatch, text, margin, expected):
     assert find_foreign(text, ("en",)) == expected
 
 
-# Function -> texts that are such; behind "not" those that are not.
-KINDS = json.loads(Path(__file__).with_name("kinds.json").read_text(encoding="utf-8"))
-ASKS = (
-    is_option,
-    is_sentinel,
-    holds_several_answers,
-    points_to_image,
-    shows_options,
-    asks_for_proof,
-)
-
-
 @pytest.mark.parametrize(
     ("kind", "text"), [(k, text) for k, texts in KINDS.items() for text in texts]
 )
 def test_kinds(kind, text):
-    (ask,) = (ask for ask in ASKS if ask.__name__ == kind.removeprefix("not "))
+    ask = getattr(filters, kind.removeprefix("not "))
     assert ask(text) is not kind.startswith("not ")
 
 
-@pytest.mark.parametrize(
-    ("question", "gold", "is_dropped"),
-    [
-        ("If x + 3 = 10, then x = 7.", "7", True),
-        ("If $x + 3 = 10$, then $x = 7$", "7", True),
-        ("The sum of 3 and 4 is 7.", "7", True),
-        ("Ann has 3 pens. Ben has 4. Together the number of pens equals 7.", "7", True),
-        ("If x + 3 = 10, then x is 7.", "7", True),
-        ("Ann has 3 pens and buys 4 more. She now has 7 pens. How many has she?", "7", False),
-        ("Convert the number of 7 pens.", "7", False),
-        ("If x + 3 = 10, then x = 6.", "7", False),
-        ("If x + 3 = 10, then what is x, when y = 7?", "7", False),
-        ("Solve the equation: x = 7.", "7", False),
-        ("Simplify $a = 7$.", "7", False),
-        (r"If $x + 3 = 10$ and $y = 7$, then $x =$ $\qquad$.", "7", False),
-        ("If x + 3 = 10, then x = ____ and y = 7", "7", False),
-        ("Write the sum of 3 and 4, where 3 = 7.", "8", False),
-    ],
-)
+@pytest.mark.parametrize(("question", "gold", "is_dropped"), CASES["stated"])
 def test_a_question_that_states_its_answer_as_a_fact(question, gold, is_dropped):
-    found = check(Problem("a", "math", question, (gold,)))
-    assert (getattr(found, "reason", None) == "shows_answer") is is_dropped
+    assert (reason_of(question, gold) == "shows_answer") is is_dropped
 
 
-@pytest.mark.parametrize(
-    ("question", "reason"),
-    [
-        *[(f"There are {slot} birds. How many wings?", "unfilled_template")
-          for slot in ("N_00", "n_01", "[num1]", "[NUM]", "number0", "NUM_1", "__num2__", "{name}",
-                       "{{name1}}", "<number>", "value3", "temp_a", "${num1}", "{{num_birds}}",
-                       "${total_eggs}", "[Insert number of birds]")],
-        ("Ann has 3 pens. Ann has 3 pens. How many has she?", "repeated_text"),
-        ("If Ann has 3 pens and 4 more, if Ann has 3 pens and 4 more, how many?", "repeated_text"),
-        *[(text, None) for text in (
-            "The number 0 is even. Is number 10?", "Let $N_0 = 5$ and $a_{01}$. Find $a_1$.",
-            r"Simplify $x^{{2}}_{{ab}}$ in ${x}$ and [the numerator].",
-            r"Evaluate $\log_{10} x$, $\log_28$ and $x_10$.", "[asy] pair number0; [/asy] Area?",
-            "See [list] and <details>. Find $\\frac {m}{n}$.", "Find $x$ if $x = x$.",
-            "Ann has 3 pens. Ann has 3 books. How many has she?", "Is 5 prime? Is 5 prime in $Z$?",
-            "[P](https://example.org/File:Problem_02) Find it.")],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("question", "reason"), CASES["damaged"])
 def test_what_a_template_left_is_dropped_by_name_in_every_set(question, reason):
-    for key in ("grpo", "test"):
-        found = check(Problem("a", "math", question, ("7",)), key)
-        assert getattr(found, "reason", None) == reason
+    assert reason_of(question) == reason_of(question, key="test") == reason
 
 
-@pytest.mark.parametrize(
-    "hostile",
-    ["(A) x (B) x " * 20_000, "\nA: x\nB: x" * 20_000, "![" * 50_000, r"\text{" * 30_000,
-     "http://" * 20_000, "[asy]" * 30_000, "prove " * 30_000, "A." * 50_000, "\n" * 100_000,
-     "prove" + " " * 50_000 + "x", r"\[ x " * 40_000, r"\( x " * 40_000, "$ x $$ " * 30_000,
-     r"\begin{a} " * 30_000, r"\boxed{" * 30_000, "answer: " * 30_000, "<<" * 30_000,
-     "~a " * 30_000, "= 1 " * 30_000, "-" * 100_000, "number" * 20_000, "the answer is " * 10_000,
-     "".join(rf"\end{{a{n}}}" for n in range(20_000))
-     + "".join(rf"\begin{{a{n}}}" for n in range(20_000))],
-)  # fmt: skip
+HOSTILE = [
+    "(A) x (B) x " * 20_000, "\nA: x\nB: x" * 20_000, "![" * 50_000, r"\text{" * 30_000,
+    "http://" * 20_000, "[asy]" * 30_000, "prove " * 30_000, "A." * 50_000, "\n" * 100_000,
+    "prove" + " " * 50_000 + "x", r"\[ x " * 40_000, "$ x $$ " * 30_000, r"\begin{a} " * 30_000,
+    r"\boxed{" * 30_000, "answer: " * 30_000, "<<" * 30_000, "= 1 " * 30_000, "number" * 20_000,
+    "the answer is " * 10_000,
+    "".join(rf"\end{{a{n}}}" for n in range(20_000))
+    + "".join(rf"\begin{{a{n}}}" for n in range(20_000)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_questions_end(hostile):
     start = time.process_time()
-    for ask in ASKS:
-        assert ask(hostile) in (True, False)
+    for kind in KINDS:
+        if not kind.startswith("not "):
+            assert getattr(filters, kind)(hostile) in (True, False)
     with contextlib.suppress(Drop):
         check_damage(hostile)
     assert find_foreign(f"How many? {hostile}", ("en", "fr")) in (None, *LANGUAGES)
-    for problem in (Problem("a", "math", hostile, ("1",), "x"),
-                    Problem("a", "math", "How many?", ("1",), hostile),
-                    Problem("a", "math", "How many?", (hostile,), "x")):  # fmt: skip
-        check(problem, "sft")
+    for question, gold, solution in (
+        (hostile, "1", "x"), ("How many?", "1", hostile), ("How many?", hostile, "x"),
+    ):  # fmt: skip
+        check(Problem("a", "math", question, (gold,), solution), "sft")
     assert time.process_time() - start < 8  # it takes one second; what is quadratic, a minute
 
 
 @pytest.mark.parametrize(
     ("gold", "number"),
     [("48 (legs)", "48"), ("about 48", "48"), ("x = 48 (legs)", "48"), ("1/2 (hour)", "1/2"),
-     ("6 (cm)", "6"), ("1,200 (dollars)", "1200"), ("9 (apples)", "9"), ("3 hours", "3")],
+     ("1,200 (dollars)", "1200"), ("3 hours", "3")],
 )  # fmt: skip
 def test_a_gold_of_a_number_and_words_is_matched_by_its_own_bare_number(gold, number):
-    assert is_readable(gold) and is_same_value(number, gold)
+    assert filters.is_readable(gold) and is_same_value(number, gold)
 
 
 def test_a_gold_that_is_a_sentence_is_not_readable():
     for gold in ("The answer is 132 apples.", r"\text{No, 7 are not enough}", "Ann has 5"):
-        assert not is_readable(gold)
-    assert is_readable(r"\text{October 30}") and is_readable("9 p.m.")
+        assert not filters.is_readable(gold)
+    assert filters.is_readable(r"\text{October 30}") and filters.is_readable("9 p.m.")
 
 
 @pytest.mark.parametrize("gold", ["0", "-0", "007", "-12", "9" * 15, "-" + "9" * 15])
 def test_the_grader_reads_every_integer(gold):
     """`check_problem` asks it about other golds only."""
-    assert is_readable(gold)
+    assert filters.is_readable(gold)
 
 
-@pytest.mark.parametrize(
-    ("solution", "says"),
-    [
-        (r"3 + 4 = 7, so \boxed{7}", None),
-        (r"first \boxed{3}, then \boxed{7.0}", None),
-        ("3 + 4 = 7\n#### 7", None),
-        ("3 + 4 is seven", None),
-        (r"\boxed{}", None),
-        (r"3 + 5 = 8, so \boxed{8}", "8"),
-        ("3 + 5 = 8\n#### 8\nas asked", "8"),
-        ("We add. 3+5=8. So the answer is 8.", "8"),
-        ("We add. 3+5=8. So the answer is 8.\n#### 7", "8"),
-        ("We add.\n\nAnswer: 8", "8"),
-        ("Therefore, the answer is $8$ apples.", "8"),
-        ("She adds 3 + 5 = $8", "8"),
-        ("First 3 + 0 = 3.\nThen 3 + <<3+5=8>>5 = 8 apples in all.\n~user 7", "8"),
-        (r"Hence $x = \frac{15}{2}$.", r"\frac{15}{2}"),
-        ("<think>\n3 + 5 = 8\n</think>\nThe answer is 8.", "8"),
-        ("<answer>8</answer>", "8"),
-        ("3 + 5 = 8\n\nSo she has 8 apples.", "8"),
-        ("Adding both, the number of apples is 8.", "8"),
-        (r"\begin{align*}3 + 5 &= 8.\end{align*}", "8"),
-        ("We add: 3 + 5 = 8.\n\nShe has 8 apples.", "8"),
-        ("We add: 3 + 5 = 8.\n\nShe has 9 pens.", None),
-        ("So she has 8 apples.\n\nI hope this helps!", "8"),
-        ("So she has 7 apples.\n\nI hope this helps!", None),
-        ("First there are 8. So the number of apples in 8 boxes is\n#### 7", None),
-        ("First 3 + 5 = 8.\n#### Step 2: conclude\nSo there are 7 apples.", None),
-        ("So there are 7 apples.", None),
-        ("2x + 1 = 15", None),
-        ("x = 8 - 3 / 2", None),
-        ("She needs 4 x 2 = 8 of them.", "8"),
-        ("So 8 of the 7 are gone.", None),
-        ("We add. 3+4=7. So the answer is 7.", None),
-        ("It takes 14 / 2 = 7 hours to earn 14.", None),
-        ("We have 21 / 3 = 7 groups, so 21 is shared.", None),
-        ("She pays 3 + 4 = $7.00 for them.", None),
-        ("It is 700 / 100 = 700%.", None),
-        ("About 20 / 3 = 6.67 buses.", None),
-        ("So there are 7. (Note that 3 * 4 = 12.)", None),
-        ("We take $a = 3$ and $b = 4$ and add them up to seven.", None),
-        (r"The set of roots is $x = 3, y = 4$.", None),
-    ],
-)
+@pytest.mark.parametrize(("solution", "says"), CASES["solutions"])
 def test_a_solution_with_another_answer_than_its_gold_is_no_lesson(solution, says):
     problem = Problem("a", "math", "What is 3 + 4?", ("7",), solution)
-    assert check(problem, "sft") == (
-        ("7",) if says is None else Drop("solution_disagrees", f"{says!r}, gold '7'")
-    )
+    expected = Drop("solution_disagrees", f"{says!r}, gold '7'") if says else ("7",)
+    assert check(problem, "sft") == expected
     assert check(problem) == ("7",)

@@ -1,4 +1,4 @@
-"""Outcomes, metrics of one problem, errors and intervals: by hand, by brute force, by property."""
+"""Metrics of one problem, errors and intervals: by hand, by brute force, by property."""
 
 import math
 import random
@@ -9,36 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eval.harness import metrics
-from eval.harness.metrics import (
-    majority_at_k,
-    mean_interval,
-    outcome,
-    pass_at_k,
-)
+from eval.harness.metrics import majority_at_k, mean_interval, pass_at_k
 
 
-@pytest.mark.parametrize(
-    ("completion", "verdict", "lenient", "cut_off", "is_right", "expected"),
-    [
-        ("…</think> 4", "right", "right", True, True, "right"),  # the score counts it, so do we
-        ("…</think> 4", "wrong", "wrong", False, True, "right"),  # an official parser's verdict
-        ("…</think> 4", "right", "wrong", False, False, "unread"),  # it missed what we can read
-        ("…</think> 4", "no_think", "right", False, False, "unread"),  # `<think>` in the prompt
-        ("<think>… 4", "unclosed_think", "right", False, False, "unclosed"),
-        ("\\boxed{4}", "no_think", "right", False, False, "unclosed"),
-        ("…</think> 5", "wrong", "right", False, False, "wrong"),
-        ("…</think> 5", "no_answer", "wrong", False, False, "wrong"),
-        ("…</think> 4", "timeout", None, False, False, "no answer"),
-        ("…</think> 5", "wrong", "wrong", True, False, "cut off"),
-        ("<think>… 4", "unclosed_think", "right", True, False, "cut off"),
-    ],
-)
-def test_outcome(completion, verdict, lenient, cut_off, is_right, expected):
-    record = {"completion": completion, "verdict": verdict, "lenient": lenient, "cut_off": cut_off}
-    assert outcome(record, is_right) == expected
-
-
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
 def test_pass_at_k_is_the_mean_over_all_subsets(right, data):
     k = data.draw(st.integers(1, len(right)))
@@ -57,20 +31,21 @@ def votes(*predictions):
 
 
 @pytest.mark.parametrize(
-    ("records", "expected"),
+    ("predictions", "expected"),
     [
-        (votes("4", "4", "5"), 1.0),
-        (votes("4", "5", "5"), 0.0),
-        (votes("4", "5", "6"), 1 / 3),
-        (votes("4", "=4", "5", "5"), 1 / 2),  # the right ones are one class, however spelled
-        (votes("4", "4", "0.5", "\\frac12", "1/2"), 0.0),  # the wrong ones by value
-        (votes("4", "4", "5", " 5", "6"), 1 / 2),
-        (votes("4", None, None, None), 1.0),  # who has no readable answer abstains
-        (votes(None, None), 0.0),
-        (votes("5", "6"), 0.0),
+        (["4", "4", "5"], 1.0),
+        (["4", "5", "5"], 0.0),
+        (["4", "5", "6"], 1 / 3),
+        (["4", "=4", "5", "5"], 1 / 2),  # the right ones are one class, however spelled
+        (["4", "4", "0.5", "\\frac12", "1/2"], 0.0),  # the wrong ones by value
+        (["4", "4", "5", " 5", "6"], 1 / 2),
+        (["4", None, None, None], 1.0),  # who has no readable answer abstains
+        ([None, None], 0.0),
+        (["5", "6"], 0.0),
     ],
 )
-def test_majority_by_hand(records, expected):
+def test_majority_by_hand(predictions, expected):
+    records = votes(*predictions)
     assert majority_at_k(records) == majority_at_k(records[::-1]) == pytest.approx(expected)
 
 
@@ -122,9 +97,8 @@ def test_equal_values_are_no_certainty(value, bounds, low, high):
 def test_the_interval_by_hand():
     # Two more values, 0 and 1: seven, of mean 3/7, whose squares about it sum to 12/7.
     half = 2.776 * math.sqrt(12 / 7 / 6 / 7)
-    values = [1.0, 0.0, 0.0, 1.0, 0.0]
     for least in (0.0, -1.0):
-        found = mean_interval(values, bounds=(least, 1.0))
+        found = mean_interval([1.0, 0.0, 0.0, 1.0, 0.0], bounds=(least, 1.0))
         expected = max(least, 3 / 7 - half), 3 / 7 + half
         assert (found["low"], found["high"]) == pytest.approx(expected)
 
@@ -149,9 +123,7 @@ KINDS = {
     "rare": (lambda rng: float(rng.random() < 0.03), 0.03, 0),
     "avg@4": (beta(0.5, 0.5, 4), 0.5, 0),
     "avg@16": (beta(0.3, 1.2, 16), 0.2, 0),
-    "avg@4, hard": (beta(0.1, 2, 4), 0.1 / 2.1, 0),
     "more gained than lost": (paired(0.2, 0.1), 0.1, -1),
-    "hardly any lost": (paired(0.1, 0.02), 0.08, -1),
     "few gained": (paired(0.05, 0.0), 0.05, -1),
     "k samples": (lambda rng: beta(2, 1, 8)(rng) - beta(1, 2, 8)(rng), 1 / 3, -1),
 }

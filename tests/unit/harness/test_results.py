@@ -8,9 +8,10 @@ from pipeline.errors import UserError
 from pipeline.folders import link
 from pipeline.manifest import write_json
 
+DIGEST = "abcdef0123456789"
 SETTINGS = {"tasks": ["gsm8k"], "official": [], "prompt": "none", "num_samples": 4, "limit": 50}
-OLD = {"settings": SETTINGS, "data": {"a/test.jsonl": "1", "owner/set": "hub"}, "checkpoint": "w"}
-OLD |= {"code": "old", "engine": "hf float32 old"}
+OLD = {"settings": SETTINGS, "data": {"a/test.jsonl": "1", "owner/set": "hub"}}
+OLD |= {"checkpoint": DIGEST, "code": "old", "engine": "hf float32 old"}
 
 
 @pytest.mark.parametrize(
@@ -30,19 +31,25 @@ OLD |= {"code": "old", "engine": "hf float32 old"}
 )
 def test_what_only_adds_has_all_earlier_results(changes, expected):
     assert results.other_settings(OLD, OLD | {"settings": SETTINGS | changes}) == expected
+    if changes == {"limit": None}:
+        new = OLD | {"settings": SETTINGS | changes}
+        assert results.other_settings(new, OLD) == "limit: 50, not None"
 
 
-def test_other_problems_and_weights_count_and_other_code_does_not():
+@pytest.mark.parametrize(
+    ("changes", "is_same"),
+    [
+        ({"code": "new", "engine": "hf float32 new"}, True),
+        ({"data": {"b/test.jsonl": "1", "owner/set": "hub", "more": "2"}}, True),
+        ({"data": {"a/test.jsonl": "2", "owner/set": "hub"}}, False),
+        ({"checkpoint": "v"}, False),
+        # A task that is left out is a setting.
+        ({"settings": SETTINGS | {"tasks": ["math500"]}, "data": {"owner/set": "hub"}}, True),
+    ],
+)
+def test_other_problems_and_weights_count_and_other_code_does_not(changes, is_same):
     assert results.is_of({}, OLD)
-    assert results.is_of(OLD, OLD | {"code": "new", "engine": "hf float32 new"})
-    data = {"b/test.jsonl": "1", "owner/set": "hub"}
-    assert results.is_of(OLD, OLD | {"data": data | {"more": "2"}})
-    assert not results.is_of(OLD, OLD | {"data": {"a/test.jsonl": "2", "owner/set": "hub"}})
-    assert not results.is_of(OLD, OLD | {"checkpoint": "v"})
-    fewer = OLD | {"settings": SETTINGS | {"tasks": ["math500"]}, "data": {"owner/set": "hub"}}
-    assert results.is_of(OLD, fewer), "a task that is left out is a setting"
-    old = OLD | {"settings": SETTINGS | {"limit": None}}
-    assert results.other_settings(old, OLD) == "limit: 50, not None"
+    assert results.is_of(OLD, OLD | changes) is is_same
 
 
 @pytest.fixture
@@ -53,22 +60,16 @@ def find(tmp_path, monkeypatch):
     )
 
     def call(**changes):
-        monkeypatch.setattr(results, "fingerprint", lambda *_: OLD | {"checkpoint": DIGEST})
-        if changes:
-            monkeypatch.setattr(results, "fingerprint", lambda *_: OLD | changes)
+        monkeypatch.setattr(results, "fingerprint", lambda *_: OLD | changes)
         folder, *_, is_current = results.find("sft", "b", args)
         return folder.removeprefix(f"{tmp_path}/eval/"), is_current
 
     return call
 
 
-DIGEST = "abcdef0123456789"
-
-
 def write(folder, **changes):
     folder.mkdir(parents=True)
-    prints = OLD | {"checkpoint": DIGEST} | changes
-    made = {"fingerprint": prints, "settings": SETTINGS, "tasks": {}}
+    made = {"fingerprint": OLD | changes, "settings": SETTINGS, "tasks": {}}
     write_json(folder / "scores.json", made | {"num_problems": 1, "num_completions": 1})
     (folder / "completions.parquet").write_text("")
 
@@ -80,7 +81,7 @@ def test_each_weights_have_a_folder(find, tmp_path):
     assert find() == ("sft-abcdef", True)
     assert find(checkpoint="123456789") == ("sft-123456", False)
     assert find(checkpoint="hub:owner/model@fedcba98765") == ("sft-fedcba", False)
-    others = {"checkpoint": DIGEST, "data": {"a/test.jsonl": "2"}}
+    others = {"data": {"a/test.jsonl": "2"}}
     assert find(**others) == ("sft-abcdef-2", False), "as new data are built"
     write(tmp_path / "eval/sft-abcdef-2", **others)
     assert find(**others) == ("sft-abcdef-2", True) and find() == ("sft-abcdef", True)

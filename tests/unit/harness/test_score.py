@@ -3,6 +3,7 @@
 import pytest
 
 from data_prep.sampling.store import Completion
+from eval.harness import suite
 from eval.harness.score import (
     official_metrics,
     official_problem,
@@ -11,8 +12,10 @@ from eval.harness.score import (
     think_metrics,
     think_rows,
 )
+from grading.own_grader import COLUMN
 from pipeline.errors import UserError
 from pipeline.prompts import build_prompt, form_of
+from tests.files import write_rows
 
 RIGHT = "<think>\n2+2=4\n</think>\n\n\\boxed{4}"
 WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"
@@ -43,7 +46,6 @@ def process(doc, text):
     ],
 )
 def test_one_completion(doc, text, verdict, outcome):
-    """Each outcome by hand: tests/integration/harness/test_eval_run.py."""
     found = process(doc, text)
     (record,) = found["completions"]
     assert (record["verdict"], record["outcome"]) == (verdict, outcome)
@@ -53,23 +55,12 @@ def test_one_completion(doc, text, verdict, outcome):
 
 
 def test_problems_of_two_sources_may_share_an_id():
-    samples = [{"doc": row()} | process(row(), RIGHT)]
-    rows = think_rows("held_out", "greedy", samples)
+    rows = think_rows("held_out", "greedy", [{"doc": row()} | process(row(), RIGHT)])
     rows += [one | {"source": "other"} for one in rows]
     assert think_metrics(rows, "greedy")["num_problems"] == 2
 
 
 GSM8K = {"question": "2+2?", "answer": "It is <<2+2=4>>4.\n#### 4"}
-
-
-def official(text, score, doc=GSM8K, prompt="Question: 2+2?\nAnswer:", cut_off=False):
-    """The harness's two samples, one for each filter, of one problem; the strict one finds 0."""
-    common = {"doc": doc, "doc_id": 0, "arguments": [(prompt, {})]}
-    common |= {"resps": [[Completion(text, 3, cut_off)]]}
-    return [
-        common | {"filter": "strict-match", "exact_match": 0.0},
-        common | {"filter": "flexible-extract", "exact_match": score},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -87,10 +78,13 @@ def official(text, score, doc=GSM8K, prompt="Question: 2+2?\nAnswer:", cut_off=F
 def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
     text, score, cut_off, verdict, lenient, outcome
 ):
-    (found,) = official_rows(
-        "official:gsm8k", "gsm8k", "exact_match,flexible-extract",
-        official(text, score, cut_off=cut_off), final_number=False,
-    )  # fmt: skip
+    """Of the harness's two samples, one for each filter; the strict one finds nothing."""
+    sample = {"doc": GSM8K, "doc_id": 0, "arguments": [("Question: 2+2?\nAnswer:", {})]}
+    sample["resps"] = [[Completion(text, 3, cut_off)]]
+    samples = [sample | {"filter": "strict-match", "exact_match": 0.0}]
+    samples.append(sample | {"filter": "flexible-extract", "exact_match": score})
+    main = "exact_match,flexible-extract"
+    (found,) = official_rows("official:gsm8k", "gsm8k", main, samples, final_number=False)
     assert (found["task"], found["mode"], found["sample"]) == ("gsm8k", "official:gsm8k", 0)
     assert (found["score"], found["verdict"], found["lenient"]) == (score, verdict, lenient)
     assert (found["outcome"], found["gold"], found["num_tokens"]) == (outcome, ["4"], 3)
@@ -119,11 +113,26 @@ def test_an_official_row_whose_gold_cannot_be_read():
 
 def test_the_gold_of_minerva_is_the_solution_s_and_not_its_shorthand():
     doc = {"problem": "?", "solution": r"So \boxed{5x - 7y + 11z + 4 = 0}.", "answer": "0"}
-    sample = {"doc": doc, "doc_id": 3, "filter": "none", "arguments": [("Problem:", {})]}
     text = r"<think>a</think>\boxed{5x - 7y + 11z + 4 = 0}"
+    sample = {"doc": doc, "doc_id": 3, "filter": "none", "arguments": [("Problem:", {})]}
     sample |= {"resps": [[Completion(text, 3, False)]], "exact_match": 0.0, "math_verify": 1.0}
-    (found,) = official_rows(
-        "official:minerva_math500", "math500", "exact_match,none", [sample], False
-    )
+    mode = "official:minerva_math500"
+    (found,) = official_rows(mode, "math500", "exact_match,none", [sample], False)
     assert found["gold"] == ["5x - 7y + 11z + 4 = 0"]
     assert (found["verdict"], found["outcome"]) == ("right", "unread")
+
+
+def test_a_column_that_only_a_later_row_has_is_kept(tmp_path, monkeypatch):
+    own = {"id": "a", "question": "2 + 2?", "answers": ["4"], "answer_form": "box"}
+    own["prompt"] = [{"role": "user", "content": "2 + 2?"}]
+    rows = [own, own | {"id": "b", COLUMN: "mine:grade"}, own | {"id": "c"}]
+    write_rows(tmp_path / "test.jsonl", rows)
+    monkeypatch.setattr("data_prep.schema.take_grader", lambda *_: None)
+    monkeypatch.setattr(suite, "load_tokenizer_once", lambda *_, **__: None)
+    monkeypatch.setattr(suite, "render_prompts", lambda rows, _: [str(row) for row in rows])
+    settings = {"benchmark": "held_out", "test_file": f"{tmp_path}/test.jsonl", "data_root": None}
+    found = suite.load_rows("model", prompt="none", **settings)["test"]
+    assert found[COLUMN] == [None, "mine:grade", None]
+    write_rows(tmp_path / "a.jsonl", [{"question": "1?"}, {"question": "2?", "level": 3}])
+    found = suite.load_official("owner/set", {"test": ["a.jsonl"]}, str(tmp_path))["test"]
+    assert found["level"] == [None, 3] and found["question"] == ["1?", "2?"]

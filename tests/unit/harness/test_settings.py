@@ -14,18 +14,13 @@ from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 from grading import extract
 from pipeline import lock, manifest, prompts, rows
 from pipeline.errors import UserError
+from tests.files import write_rows
 from tests.unit.stages.helpers import write_model
 
 ROW = json.dumps(
     {"question": "2+2?", "id": "a", "source": "s", "level": 1, "answers": ["4"]}
     | {"answer_form": "box", "prompt": [{"role": "user", "content": "2 + 2?"}]}
 )
-
-
-@pytest.fixture(autouse=True)
-def keep_environment(monkeypatch):
-    """So that the variable is restored which a passing check sets."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
 
 
 def arguments(**changes):
@@ -46,9 +41,8 @@ def test_checkpoints_by_name():
     [
         ("checkpoints", ["sft=a", "sft=b"], "checkpoints: the name 'sft' occurs twice"),
         ("checkpoints", [], r"checkpoints: \[\] is empty"),
-        ("tasks", ["gsm8k", "gsm8k"], "tasks: 'gsm8k' occurs twice; remove one"),
         ("tasks", [], r"tasks: \[\] is empty, and so is official; list at least one task"),
-        ("official", ["gsm8k", "gsm8k"], "official: 'gsm8k' occurs twice"),
+        ("official", ["gsm8k", "gsm8k"], "official: 'gsm8k' occurs twice; remove one"),
         ("test_file", None, "test_file: missing; the task held_out reads it"),
         ("tasks", ["transfer"], "transfer_file: missing; the task transfer reads it"),
     ],
@@ -59,14 +53,15 @@ def test_settings_are_checked(key, value, message):
 
 
 @pytest.fixture
-def inputs(tmp_path):
+def inputs(tmp_path, monkeypatch):
     """Values that pass: a test file, a checkpoint, a folder with gsm8k."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")  # a check that passes sets it
     (tmp_path / "test.jsonl").write_text(ROW + "\n")
     write_model(tmp_path / "sft")
-    (tmp_path / "data" / "gsm8k").mkdir(parents=True)
+    (tmp_path / "data/gsm8k").mkdir(parents=True)
     for split in ("train", "test"):
         row = {"question": f"{split}: 2+2?", "answer": "#### 4"}
-        (tmp_path / "data" / "gsm8k" / f"{split}.jsonl").write_text(json.dumps(row) + "\n")
+        write_rows(tmp_path / f"data/gsm8k/{split}.jsonl", [row])
     values = {"checkpoints": [f"sft={tmp_path}/sft"], "data_root": f"{tmp_path}/data"}
     values |= {"tasks": ["held_out", "gsm8k"], "official": ["gsm8k"]}
     return values | {"test_file": f"{tmp_path}/test.jsonl"}
@@ -80,7 +75,6 @@ def inputs(tmp_path):
         ("test.jsonl", "\n", r"test_file: .*test\.jsonl has no rows; `make data` builds it"),
         ("test.jsonl", f"{ROW}\n{ROW}\n", "the id 'a' occurs twice, and results are kept by id"),
         ("test.jsonl", ROW.replace('"a"', "5"), "id 5: id: is not text; fix it"),
-        ("test.jsonl", ROW.replace('"2+2?"', "4", 2), r"test\.jsonl:1: question: must be a text"),
         ("test.jsonl", ROW.replace("1", '"Level 1"'), r"level: must be .* number, found 'Level 1'"),
         ("sft/config.json", None, r"checkpoints: sft: .*/sft holds no model; run `make sft` first"),
         ("data/gsm8k/test.jsonl", None, r"gsm8k: data_root: .*/data has none of gsm8k/test\.jsonl"),
@@ -95,8 +89,11 @@ def test_what_is_missing_or_damaged_is_named(inputs, tmp_path, file, text, messa
     with pytest.raises(UserError, match=message) as error:
         check_inputs(arguments(**inputs))
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match=r"data_root: .* is not a folder; set it to the"):
-        check_inputs(arguments(**inputs | {"data_root": f"{tmp_path}/none"}))
+
+
+def test_a_folder_of_data_that_is_none(inputs):
+    with pytest.raises(UserError, match=r"data_root: /none is not a folder; set it to the"):
+        check_inputs(arguments(**inputs | {"data_root": "/none"}))
 
 
 @pytest.mark.parametrize(
@@ -121,19 +118,13 @@ def test_scores_depend_on_what_scores_and_on_nothing_else():
     assert not files & {Path(module.__file__) for module in (lock, manifest, rows)}
 
 
-def test_the_data_of_each_task(tmp_path):
-    for name in ("gsm8k/train.jsonl", "gsm8k/test.jsonl", "math/math500_test.jsonl"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    own = {"id": "a", "prompt": [{"role": "user", "content": "?"}], "answers": ["1"]}
-    (tmp_path / "test.jsonl").write_text(json.dumps(own | {"answer_form": "box"}) + "\n")
-    settings = {"tasks": ["held_out", "gsm8k", "math500"], "official": ["gsm8k"]}
-    settings |= {"test_file": f"{tmp_path}/test.jsonl"}
-    local = results.hash_data(arguments(**settings, data_root=str(tmp_path)))
-    files = ["test.jsonl", "gsm8k/test.jsonl", "math/math500_test.jsonl", "gsm8k/train.jsonl"]
-    assert local == {f"{tmp_path}/{file}": manifest.sha256(tmp_path / file) for file in files}
-    hub = results.hash_data(arguments(**settings))
-    hub.pop(f"{tmp_path}/test.jsonl")
+def test_the_data_of_each_task(inputs):
+    root, test_file = inputs["data_root"], inputs["test_file"]
+    files = [test_file, f"{root}/gsm8k/test.jsonl", f"{root}/gsm8k/train.jsonl"]
+    assert results.hash_data(arguments(**inputs)) == {file: manifest.sha256(file) for file in files}
+    hub = results.hash_data(
+        arguments(**inputs | {"data_root": None, "tasks": ["gsm8k", "math500"]})
+    )
     assert hub == {"openai/gsm8k": "hub", "HuggingFaceH4/MATH-500": "hub"}
 
 
@@ -143,17 +134,22 @@ def test_every_setting_decides_but_places_titles_and_how_much_is_done_at_once():
     assert len(results.deciding_settings(arguments())) == 14
 
 
-def test_the_context_counts_where_it_may_cut_a_prompt():
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({"official": ["gsm8k"]}, True),
+        ({}, False),
+        ({"official": ["gsm8k"], "backend": "hf"}, False),
+    ],
+)
+def test_the_context_counts_where_it_may_cut_a_prompt(changes, counts):
     """Few-shot prompts of official tasks are cut; a rendered one must fit."""
-    cut, whole = {"official": ["gsm8k"]}, {}
-    for more, counts in ((cut, True), (whole, False), (cut | {"backend": "hf"}, False)):
-        found = [
-            results.deciding_settings(
-                arguments(**{"backend": "vllm", "vllm_max_model_length": length} | more)
-            )
-            for length in (1024, 8192)
-        ]
-        assert (found[0] != found[1]) == counts
+    found = [
+        arguments(**{"backend": "vllm", "vllm_max_model_length": length} | changes)
+        for length in (1024, 8192)
+    ]
+    first, second = map(results.deciding_settings, found)
+    assert (first != second) == counts
 
 
 def test_the_tasks_by_name():

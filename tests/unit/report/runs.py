@@ -3,6 +3,7 @@
 import json
 import sys
 from contextlib import suppress
+from html.parser import HTMLParser
 from pathlib import Path
 from statistics import fmean
 
@@ -13,6 +14,7 @@ from eval.harness.metrics import mean_interval
 from eval.harness.score import official_metrics, think_metrics, write_parquet
 from eval.report import __main__ as report
 from eval.report import page, plots
+from eval.report.browse import PAGE
 from pipeline.manifest import sha256
 
 SETTINGS = {"num_samples": 2, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 96, "seed": 0}
@@ -45,12 +47,15 @@ def solved(right, num_problems=4, k=1, other="wrong"):
     return {f"p{i}": ["right" if i < right else other] * k for i in range(num_problems)}
 
 
-def both_modes(right, task="held_out", **options):
+def both_modes(right, task="held_out", level=None, **options):
     """Greedy and sampled rows of one task; see `solved`."""
-    level = options.pop("level", None)
-    return make_rows(solved(right, **options), task, "greedy", level) + make_rows(
-        solved(right, k=2, **options), task, "sampled", level
-    )
+    greedy = make_rows(solved(right, **options), task, "greedy", level)
+    return greedy + make_rows(solved(right, k=2, **options), task, "sampled", level)
+
+
+def write_json(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
 
 
 def write_result(folder, rows, code="c"):
@@ -60,27 +65,20 @@ def write_result(folder, rows, code="c"):
         found = [row for row in rows if (row["task"], row["mode"]) == (task, mode)]
         if mode.startswith("official"):
             main, scores = "exact_match,flexible-extract", [row["score"] for row in found]
-            results = {"alias": task, "exact_match,strict-match": 0.0}
-            results |= {main: fmean(scores)}
-            results |= {"exact_match_stderr,flexible-extract": mean_interval(scores)["stderr"]}
+            results = {"alias": task, "exact_match,strict-match": 0.0, main: fmean(scores)}
+            results["exact_match_stderr,flexible-extract"] = mean_interval(scores)["stderr"]
             value = official_metrics(results, found, main)
         else:
             value = think_metrics(found, mode)
         tasks.setdefault(task, {})[mode] = value
-    folder.mkdir(parents=True)
-    write_parquet(folder / "completions.parquet", rows)
+    prints = {"checkpoint": f"hash of {folder.name}", "code": code, "engine": "hf", "data": None}
     scores = {
-        "checkpoint": folder.name,
-        "fingerprint": {"checkpoint": f"hash of {folder.name}", "code": code}
-        | {"engine": "hf", "data": None},
-        "settings": SETTINGS,
-        "num_problems": len({row["id"] for row in rows}),
-        "num_completions": len(rows),
-        "num_tokens": 20 * len(rows),
-        "wall_time_s": 1.5,
-        "tasks": tasks,
-    }
-    (folder / "scores.json").write_text(json.dumps(scores))
+        "checkpoint": folder.name, "fingerprint": prints, "settings": SETTINGS, "tasks": tasks,
+        "num_problems": len({row["id"] for row in rows}), "num_completions": len(rows),
+        "num_tokens": 20 * len(rows), "wall_time_s": 1.5,
+    }  # fmt: skip
+    write_json(folder / "scores.json", scores)
+    write_parquet(folder / "completions.parquet", rows)
     seal(folder.parent)
 
 
@@ -90,7 +88,7 @@ def seal(folder, config=None):
     value = {"stage": "eval", "config": config or {"title": "as evaluated"}, "counts": {}}
     value |= {"git_commit": "abc123", "versions": {"torch": "0.1"}}
     value |= {"files": {name: sha256(folder / name) for name in names}}
-    (folder / "manifest.json").write_text(json.dumps(value))
+    write_json(folder / "manifest.json", value)
 
 
 def write_run(folder, rows, seed=0, steps=(1, 2)):
@@ -98,11 +96,10 @@ def write_run(folder, rows, seed=0, steps=(1, 2)):
     write_result(folder / "eval/grpo", rows)
     config = {"checkpoints": [f"grpo={folder}/grpo"], "output_dir": f"{folder}/eval"}
     seal(folder / "eval", config)
-    (folder / "grpo/completions").mkdir(parents=True)
     logs = [{"step": s, "rollout/rewards": 0.5, "kl": seed, "grad_norm": s} for s in steps]
-    (folder / "grpo/trainer_state.json").write_text(json.dumps({"log_history": logs}))
-    made = {"stage": "grpo", "config": {"seed": seed, "output_dir": f"{folder}/grpo"}, "counts": {}}
-    (folder / "grpo/manifest.json").write_text(json.dumps(made))
+    write_json(folder / "grpo/trainer_state.json", {"log_history": logs})
+    config = {"seed": seed, "output_dir": f"{folder}/grpo"}
+    write_json(folder / "grpo/manifest.json", {"stage": "grpo", "config": config, "counts": {}})
     for step in steps:
         write_log(folder / f"grpo/completions/completions_{step:05}.parquet", step)
     return folder
@@ -115,6 +112,7 @@ def write_log(path, step, size=4, text="so", **columns):
                "reward": [1.0, float("nan")] * (size // 2)} | columns  # fmt: skip
     columns |= {"prompt": [messages] * size}
     columns["completion"] = [[{"role": "assistant", "content": f"{text} {n}"}] for n in range(size)]
+    path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(pa.table(columns), path)
 
 
@@ -124,12 +122,68 @@ def run_report(tmp_path, monkeypatch, names, *more):
     with suppress(OSError, ValueError):
         evaluated = {"checkpoints": [f"{Path(name).parts[0]}={tmp_path}/{name}" for name in names]}
         evaluated["test_file"] = f"{tmp_path}/data/test.jsonl"
-        made.write_text(json.dumps(json.loads(made.read_text()) | {"config": evaluated}))
+        write_json(made, json.loads(made.read_text()) | {"config": evaluated})
     argv = ["report", "--checkpoints", "base=owner/recipes-own", "--test_file", "not/read.jsonl"]
     argv += ["--output_dir", f"{tmp_path}/eval", "--report_dir", f"{tmp_path}/report", *more]
     monkeypatch.setattr(sys, "argv", argv)
     report.main()
     return tmp_path / "report"
+
+
+def read_report(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+class Reader(HTMLParser):
+    """A page's tags, attributes and the texts of its `<pre>`; every tag must be closed."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.text = path.read_text(encoding="utf-8")
+        self.tags, self.attributes, self.open, self.pres = set(), [], [], []
+        self.feed(self.text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.handle_startendtag(tag, attrs)
+        if tag not in ("meta", "br", "img", "input"):
+            self.open.append(tag)
+        if tag == "pre":
+            self.pres.append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "pre" in self.open:
+            self.pres[-1] += data
+
+    def check_safe(self):
+        """It loads nothing and runs nothing; ids are unique and every reference has one."""
+        assert not self.tags & {
+            "script",
+            "img",
+            "link",
+            "iframe",
+            "object",
+            "embed",
+            "base",
+            "form",
+        }
+        assert not [name for name, _ in self.attributes if name.startswith("on")]
+        targets = {value for name, value in self.attributes if name.endswith(("href", "src"))}
+        targets |= {value[4:-1] for name, value in self.attributes if name == "clip-path"}
+        ids = [value for name, value in self.attributes if name == "id"]
+        assert len(ids) == len({*ids})
+        assert targets and targets <= {PAGE, *(f"#{id}" for id in ids)}
+        assert "default-src 'none'" in self.text
+        assert "url(" not in self.text.partition("</style>")[0] and "@import" not in self.text
+        assert "\x1b" not in self.text and "\u202e" not in self.text
 
 
 HOSTILE = (
@@ -153,15 +207,14 @@ def poisoned(value, names=()):
 
 def hostile_page(folder):
     """The page of a finished report, every field of which is hostile; names and figures too."""
-    made = json.loads((folder / "report.json").read_text())
+    made = read_report(folder)
     found = poisoned(made, {*made["checkpoints"], *made["changes"], *made["stages"]})
     lines = [plots.Line(HOSTILE, [1, 2], [1, 2]), plots.Line(f"{HOSTILE}2", [1, 2], [2, 3])]
-    panel = plots.Panel(HOSTILE, HOSTILE, lines)
-    curves = {HOSTILE: plots.draw_curves([panel], HOSTILE)}
     figures = {
         "outcomes": plots.draw_outcomes(page.bars(found, [*found["scores"]])),
         "parts": plots.draw_parts(page.steps(found)),
-        "curves": curves,
+        "curves": {HOSTILE: plots.draw_curves([plots.Panel(HOSTILE, HOSTILE, lines)], HOSTILE)},
     }
-    (folder.parent / "hostile.html").write_text(page.build_page(found, figures), "utf-8")
-    return folder.parent / "hostile.html"
+    path = folder.parent / "hostile.html"
+    path.write_text(page.build_page(found, figures), "utf-8")
+    return path

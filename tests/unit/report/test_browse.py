@@ -9,8 +9,7 @@ import pytest
 from eval.report import browse
 from eval.report.render import csp_hash
 from pipeline.errors import UserError
-from tests.unit.report.runs import HOSTILE, both_modes, write_log, write_run
-from tests.unit.report.test_page import Reader
+from tests.unit.report.runs import HOSTILE, Reader, both_modes, write_log, write_run
 
 
 def run_browse(monkeypatch, run):
@@ -40,7 +39,7 @@ def test_training_and_evaluation_are_in_the_page(tmp_path, monkeypatch, capsys):
 
 def test_the_page_runs_its_own_script_alone(tmp_path, monkeypatch):
     """The policy names the script by its hash; texts are text, in attributes too."""
-    (tmp_path / "completions").mkdir()  # of a trainer that is not ours
+    # Of a trainer that is not ours.
     write_log(tmp_path / "completions/a.parquet", 1, text=HOSTILE, verdict=[HOSTILE] * 4)
     page, rows = run_browse(monkeypatch, tmp_path)
     assert len(rows) == 4 and page.pres[1].startswith("<script>") and "\\x1b" in page.pres[1]
@@ -56,9 +55,8 @@ def test_the_page_is_bounded_and_the_draw_even(tmp_path, monkeypatch):
     monkeypatch.setattr(browse, "MAX_SHOWN", 40)
     monkeypatch.setattr(browse, "MAX_CHARACTERS", 8_000)
     monkeypatch.setattr(browse, "MAX_FILES", 4)
-    (tmp_path / "completions").mkdir()
+    verdict = ["right"] + ["wrong"] * 99
     for step in range(1, 11):
-        verdict = ["right"] + ["wrong"] * 99
         path = tmp_path / f"completions/completions_{step:05}.parquet"
         write_log(path, step, 100, text="long " * 500, verdict=verdict)
     page, rows = run_browse(monkeypatch, tmp_path)

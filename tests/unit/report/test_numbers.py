@@ -147,20 +147,6 @@ def test_a_base_with_random_weights_is_a_note_and_no_warning(tmp_path):
     assert note.startswith("base has random weights")
 
 
-@pytest.mark.parametrize(
-    ("value", "n", "text"),
-    [
-        (1.0, 30, "100.0 (≥ 90.5)"),
-        (0.0, 30, "0.0 (≤ 9.5)"),
-        (1.0, 1319, "100.0 (≥ 99.8)"),
-        (1.0, 1, "100.0 (≥ 5.0)"),
-        (0.5, 30, "50.0 ± 1.0"),
-    ],
-)
-def test_all_right_and_all_wrong_have_a_bound(value, n, text):
-    assert page.score_text({"value": value, "stderr": 0.01, "n": n}) == text
-
-
 def test_the_summary_is_made_of_the_numbers(tmp_path):
     rows = {"base": many(10), "sft": many(50, "unread"), "grpo": many(50)}
     report = summarise(tmp_path, rows)
@@ -175,37 +161,20 @@ def test_the_summary_is_made_of_the_numbers(tmp_path):
     assert page.result(report) == page.summary(report).partition(" Parts")[0]
 
 
-@pytest.mark.parametrize(
-    ("value", "low", "high", "text"),
-    [
-        (0.123, 0.1, 0.146, "12.3 points more than sft (95 % interval 10.0 to 14.6)"),
-        (-0.01, -0.03, 0.01, "1.0 points less than sft (95 % interval -3.0 to 1.0), which may be "
-         "chance"),
-        (0.5, None, None, "50.0 points more than sft"),
-    ],
-)  # fmt: skip
-def test_a_change_in_words(value, low, high, text):
-    score = {"value": value, "low": low, "high": high}
-    assert page.describe_change({"from": "sft", "score": score}) == text
-
-
 def test_every_place_rounds_a_figure_alike(tmp_path):
     """5 of 400 are gained: the mean of the differences is 0.0125, the part 0.0125 and a bit."""
     rows = {name: make_rows(solved(n, 400)) for name, n in (("sft", 0), ("grpo", 5))}
     report = summarise(tmp_path, rows)
     (change,) = report["changes"]["held_out"]["sampled"]
     assert 0 < change["correct"]["value"] - change["score"]["value"] < 1e-15
-    figures = plots.draw_parts(page.steps(report)) + plots.draw_outcomes(
-        page.bars(report, ["grpo"])
-    )
+    figures = plots.draw_parts(page.steps(report))
+    figures += plots.draw_outcomes(page.bars(report, ["grpo"]))
     assert ">+1.2<" in figures and ">1.2<" in figures and "1.3<" not in figures
     ((_, score, _, _, correct),) = page.split_table(report, "held_out")[1]
-    assert score.split()[0] == "+1.2" and correct.split()[0] == "+1.2"
-    assert page.rate_table(report, "held_out")[1][1][1] == "1.2"
-    assert page.outcome_table(report, "held_out")[1][1][1] == "1.2"
-    assert page.score_table(report, "held_out")[1][1][1].startswith("1.2 ± ")
-    assert page.headline(report)[0]["value"] == "1.2 %"
-    assert page.headline(report)[1]["value"] == "+1.2 points"
+    assert score.split()[0] == correct.split()[0] == "+1.2"
+    for table in (page.rate_table, page.outcome_table, page.score_table):
+        assert table(report, "held_out")[1][1][1].split()[0] == "1.2"
+    assert [one["value"] for one in page.headline(report)[:2]] == ["1.2 %", "+1.2 points"]
     text = page.summary(report)
     assert text.startswith("grpo scores 1.2 % on held_out (avg@1), 1.2 points more")
     assert "correct +1.2." in text
@@ -238,8 +207,7 @@ def test_panels_are_those_that_were_logged():
     assert panel.lines == [plots.Line("grad_norm", [1], [2])]
 
 
-@pytest.mark.parametrize("num", [2, plots.FEW])
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize(("num", "value"), [(2, math.inf), (plots.FEW, -math.inf), (2, math.nan)])
 def test_a_value_that_is_not_finite_is_a_gap(num, value):
     history = [{"step": s, "loss": 1.0, "grad_norm": 3.0, "eval_loss": value} for s in range(num)]
     history[0]["grad_norm"] = value  # as fp16 logs, until its scale is low enough
@@ -268,8 +236,7 @@ def test_flips_take_turns_over_tasks_official_ones_and_directions():
     assert kinds == [("held_out", False, 1)] * 3 + [("held_out", False, 0)] * 3 + [
         ("gsm8k", False, 1)] * 2 + [("gsm8k", True, 1)] * 2  # fmt: skip
     assert len({(row["task"], row["id"]) for _, row in found}) == numbers.NUM_FLIPS
-    for one, other in found:
-        assert all(one[key] == other[key] for key in numbers.SAMPLE)
+    assert all(one[key] == other[key] for one, other in found for key in numbers.SAMPLE)
 
 
 def test_flips_do_not_depend_on_the_order_of_the_rows():
@@ -277,7 +244,7 @@ def test_flips_do_not_depend_on_the_order_of_the_rows():
     drawn = []
     for step in (1, -1):
         found = flips_of(before[::step], after[::step])
-        drawn.append([(row["id"], row["mode"], row["sample"]) for _, row in found])
+        drawn.append([(row["id"], row["mode"], row["sample"]) for row, _ in found])
     assert drawn[0] == drawn[1] and len(drawn[0]) == numbers.NUM_FLIPS
     assert [id for id, *_ in drawn[0]] != [f"p{i}" for i in range(10)]  # not the first ones
 
@@ -295,9 +262,3 @@ def test_unread_are_right_for_us_and_not_for_the_official_parser():
     assert len(numbers.find_unread(table)) == numbers.MAX_UNREAD
     for key, value in (("verdict", "no_answer"), ("mode", "greedy"), ("outcome", "right")):
         assert len(numbers.find_unread(table.assign(**{key: value}))) == 0
-
-
-def test_long_texts_lose_their_middle():
-    text = numbers.shorten("a" * 3 + "b" * 1234 + "c" * 5, 8)
-    assert text.startswith("aaa\n") and text.endswith("\nccccc")
-    assert "1,234" in text and "bb" not in text

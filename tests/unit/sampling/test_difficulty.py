@@ -1,17 +1,21 @@
-"""Pass rates from stored samples, without a model: what is counted, and which keys are refused."""
+"""Pass rates from stored samples, without a model: what is counted, which keys are refused."""
 
-import json
+from pathlib import Path
 
 import pytest
+import yaml
 
 from data_prep.sampling import ProblemSetArguments
+from data_prep.sampling.keys import READ_BY, check_sampling
 from data_prep.sampling.problems import SampledSet, load_pass_counts, load_problems
 from data_prep.sampling.store import Completion, SampleStore
+from eval.harness.settings import EvalArguments
 from pipeline.errors import UserError
-from pipeline.key_types import own_keys
+from pipeline.key_types import known_keys, own_keys
 from pipeline.prompts import build_prompt
-from pipeline.settings import convert
+from pipeline.settings import convert, read_settings, run_check
 from stages.difficulty import write_rates
+from stages.distill import DistillArguments, check_keys
 from tests.files import read_rows, write_rows
 
 PATHS = {"model_name_or_path": "m", "problems_file": "p", "output_dir": "o"}
@@ -31,38 +35,26 @@ SAMPLES = {
 GOLDS = {"a": ["7", "14"], "b": ["3"], "c": ["5"]}
 
 
-@pytest.fixture
-def sampled(tmp_path):
+@pytest.mark.parametrize("at_once", [1, 4, 1024])
+def test_rates(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr("data_prep.sampling.problems.GRADED_AT_ONCE", at_once)
     rows = [
         {"id": name, "prompt": build_prompt(name), "answers": golds, "answer_form": "box"}
         for name, golds in GOLDS.items()
     ]
     problems = SampledSet(rows, list(GOLDS), False, ProblemSetArguments(**PATHS, num_samples=3))
-    store = SampleStore(tmp_path / "samples", "model")
+    assert {one.place for one in problems.requests(1)} == {"p: b: "}
+    store, path = SampleStore(tmp_path / "samples", "model"), tmp_path / "pass_rates.jsonl"
     for number, name in enumerate(GOLDS):
         for request, completion in zip(problems.requests(number), SAMPLES[name], strict=True):
             store.add(request, completion)
-    return problems, store
-
-
-def test_a_request_knows_its_row(sampled):
-    problems, _ = sampled
-    places = {one.place for one in problems.requests(1)}
-    assert places == {f"{problems.args.problems_file}: b: "}
-
-
-@pytest.mark.parametrize("at_once", [1, 4, 1024])
-def test_rates(sampled, tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr("data_prep.sampling.problems.GRADED_AT_ONCE", at_once)
-    counts = write_rates(tmp_path / "pass_rates.jsonl", *sampled, "0123456789ab")
-    rows = read_rows(tmp_path / "pass_rates.jsonl")
+    counts = write_rates(path, problems, store, "0123456789ab")
     common = {"num_samples": 3, "checkpoint": "0123456789ab"}
-    assert rows == [
-        {"id": "a", "num_right": 3, "num_cut_off": 0, "verdicts": {"right": 3}} | common,
-        {"id": "b", "num_right": 2, "num_cut_off": 2, "verdicts": {"right": 2, "unclosed_think": 1}}
-        | common,
-        {"id": "c", "num_right": 0, "num_cut_off": 0, "verdicts": {"no_think": 2, "wrong": 1}}
-        | common,
+    found = {"a": (3, 0, {"right": 3}), "b": (2, 2, {"right": 2, "unclosed_think": 1})}
+    found["c"] = (0, 0, {"no_think": 2, "wrong": 1})
+    assert read_rows(path) == [
+        {"id": name, "num_right": num_right, "num_cut_off": num_cut, "verdicts": verdicts} | common
+        for name, (num_right, num_cut, verdicts) in found.items()
     ]
     assert counts == {
         "problems": 3,
@@ -71,15 +63,13 @@ def test_rates(sampled, tmp_path, monkeypatch, at_once):
         "cut_off_share": round(2 / 9, 4),
         "tokens": 27 + 33 + 14,
     }
-    assert load_pass_counts(str(tmp_path / "pass_rates.jsonl")) == {
-        "a": (3, 3), "b": (2, 3), "c": (0, 3)
-    }  # fmt: skip
+    assert load_pass_counts(str(path)) == {"a": (3, 3), "b": (2, 3), "c": (0, 3)}
 
 
 def test_reading_problems(tmp_path):
     path = tmp_path / "problems.jsonl"
     row = {"id": "a", "prompt": build_prompt("2+2?"), "answers": ["4"], "answer_form": "box"}
-    path.write_text(json.dumps(row) + "\n" + json.dumps(row | {"answers": ["x ="]}) + "\n")
+    write_rows(path, [row, row | {"answers": ["x ="]}])
     assert load_problems(str(path), 1) == [row]
     with pytest.raises(UserError, match=r"problems\.jsonl:2: answers: 'x =' cannot be parsed"):
         load_problems(str(path), None)
@@ -109,3 +99,51 @@ def test_a_problem_set_needs_samples():
     """An evaluation may do with its greedy completions."""
     with pytest.raises(UserError, match=r"^x: num_samples: must be at least 1"):
         convert("num_samples", 0, own_keys(ProblemSetArguments)["num_samples"], "x")
+
+
+# Keys that another backend reads.
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+SERVER = "backend: openai, base_url: 'http://localhost:8000/v1'"
+FILE = Path(__file__).with_name("keys.yaml")
+CASES = yaml.safe_load(FILE.read_text(encoding="utf-8"))["another backend reads"]
+# Arguments, the keys that they need, the check.
+NEEDED = "output_dir: o, model_name_or_path: m, problems_file: p"
+STAGES = {
+    "eval": (EvalArguments, "output_dir: o, checkpoints: [a=b], report_dir: r", check_sampling),
+    "difficulty": (ProblemSetArguments, NEEDED, check_sampling),
+    "distill": (DistillArguments, NEEDED, check_keys),
+}
+
+
+def read(stage, text, path, *argv):
+    own, needed, _ = STAGES[stage]
+    path.write_text(f"{{{needed}, {text.replace('SERVER', SERVER)}}}", encoding="utf-8")
+    return read_settings(own, (), ["--config", str(path), *argv])
+
+
+@pytest.mark.parametrize(("stage", "text", "refused"), CASES)
+def test_keys_of_another_backend_are_refused(stage, text, refused, tmp_path):
+    settings, check = read(stage, text, tmp_path / "x.yaml"), STAGES[stage][2]
+    if refused:
+        with pytest.raises(UserError, match=f"^{refused}: "):
+            check(settings)
+    else:
+        check(settings)
+
+
+def test_another_backend_on_the_command_line_overrules_a_key(tmp_path):
+    text, path = "backend: hf, batch_size: 8", tmp_path / "x.yaml"
+    run_check(read("eval", text, path, "--backend", "vllm"), check_sampling)
+    both = read("eval", text, path, "--backend", "vllm", "--batch_size", "4")
+    with pytest.raises(UserError, match="batch_size: 4"):
+        run_check(both, check_sampling)
+
+
+def test_recipes_have_no_such_key():
+    known = {key for own, *_ in STAGES.values() for key in known_keys(own)}
+    assert {key for keys in READ_BY.values() for key in keys} <= known
+    for stage, (own, _, check) in STAGES.items():
+        for path in CONFIGS.glob(f"*/{stage}.yaml"):
+            given = ["--checkpoints", "base=b"] if stage == "eval" else []
+            check(read_settings(own, (), ["--config", str(path), *given]))

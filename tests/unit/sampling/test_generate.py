@@ -1,4 +1,6 @@
-"""`generate` against transformers' own, with tiny random models of several architectures."""
+"""`generate` against transformers with tiny random models; the sampler; which of both is used."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,8 +9,9 @@ from peft import LoraConfig, get_peft_model
 from torch.distributed import HashStore
 from transformers import GenerationConfig
 
-from data_prep.sampling.generate import applies, draw, fast_generate, generate
-from data_prep.sampling.hf import build_sampler
+from data_prep.sampling import fastest
+from data_prep.sampling.generate import applies, fast_generate, generate
+from data_prep.sampling.hf import SeededSampler, build_sampler
 
 VOCABULARY = 48
 SHAPE = {
@@ -21,7 +24,10 @@ GPT2 = {
     "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0,
 }  # fmt: skip
 # Without a sliding window: their whole state are keys and values.
-ARCHITECTURES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "SmolLM3", "Olmo2", "GPT2")
+ARCHITECTURES = [
+    *[(name, "sdpa") for name in ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Olmo2")],
+    *[(name, "eager") for name in ("Llama", "Gemma", "GPT2")],
+]
 ENDS = [1, 5, 9, 13]
 CLOSE = 1e-4  # between the two best logits; there the arithmetic decides
 
@@ -39,9 +45,9 @@ def build(name, attention="sdpa", **more):
     return model
 
 
-def batch(lengths=(9, 4, 9, 1, 4, 6, 9), same=(0, 2), seed=0):
+def batch(lengths=(9, 4, 9, 1, 4, 6, 9), same=(0, 2)):
     """Prompts padded on the left; rows of `same` hold one prompt, though not side by side."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     width = max(lengths)
     ids, mask = torch.zeros(2, len(lengths), width, dtype=torch.long)
     for row, length in enumerate(lengths):
@@ -66,15 +72,13 @@ def differs(model, inputs, found, wanted):
         place = int((ours != theirs).nonzero()[0])
         ids, mask = theirs[:place], torch.ones(place, dtype=torch.long)
         mask[:width] = inputs["attention_mask"][row]
-        logits = model(ids[mask.bool()][None]).logits[0, -1]
-        best = logits.topk(2).values
+        best = model(ids[mask.bool()][None]).logits[0, -1].topk(2).values
         if best[0] - best[1] > CLOSE:
             bad.append(row)
     return bad
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "attention"), ARCHITECTURES)
 def test_greedy_completions_are_those_of_transformers(name, attention):
     model, inputs = build(name, attention), batch()
     given = {**inputs, "generation_config": settings()}
@@ -105,18 +109,24 @@ def test_room_grows():
     assert not differs(model, inputs, generate(model, **given), model.generate(**given))
 
 
-def test_a_row_that_was_moved_keeps_its_history():
-    """The repetition penalty looks at a row's own tokens."""
+def test_seeded_samples_and_penalties_are_those_of_transformers():
+    """Each row has its own numbers and its own history, whichever rows have left the batch."""
     model, inputs = build("Qwen2"), batch()
-    given = {**inputs, "generation_config": settings(repetition_penalty=1.3)}
-    found, wanted = generate(model, **given), model.generate(**given)
-    assert torch.equal(found, wanted)
+    width, seeds = inputs["input_ids"].size(1), range(len(inputs["input_ids"]))
+    both = []
+    for call in (generate, type(model).generate):
+        sampler = build_sampler(0.9, 0.9, seeds, width, 24)
+        seeded = {**inputs, "generation_config": settings(), "logits_processor": sampler}
+        assert applies(model, seeded)
+        penalty = {**inputs, "generation_config": settings(repetition_penalty=1.3)}
+        both.append((call(model, **seeded), call(model, **penalty)))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*both, strict=True))
 
 
 @pytest.mark.parametrize(
     "sampling",
-    [{"top_k": 0}, {"top_k": 5}, {"top_k": 0, "top_p": 0.7}, {"top_k": 0, "min_p": 0.1},
-     {"top_k": 0, "temperature": 0.6, "repetition_penalty": 1.2}],
+    [{"top_k": 5}, {"top_k": 0, "top_p": 0.7},
+     {"top_k": 0, "min_p": 0.1, "temperature": 0.6, "repetition_penalty": 1.2}],
     ids=lambda values: "-".join(values),
 )  # fmt: skip
 def test_samples_have_the_distribution_of_transformers(sampling):
@@ -138,24 +148,6 @@ def test_samples_have_the_distribution_of_transformers(sampling):
     assert torch.special.gammaincc(torch.tensor(freedom / 2.0), chi2 / 2) > 0.01
 
 
-def test_draw_never_takes_an_excluded_token():
-    torch.manual_seed(0)
-    scores = torch.full((5000, 7), -torch.inf)
-    scores[:, [2, 4]] = torch.tensor([0.0, 1.0])
-    counts = torch.bincount(draw(scores), minlength=7)
-    assert counts[[0, 1, 3, 5, 6]].sum() == 0
-    assert abs(counts[4] / 5000 - 0.7311) < 0.02
-
-
-def test_weights_that_are_not_numbers_end_the_run():
-    model, inputs = build("Llama"), batch()
-    torch.nn.init.constant_(model.lm_head.weight, torch.nan)
-    given = {**inputs, "generation_config": settings(do_sample=True, eos_token_id=None)}
-    for call in (generate, type(model).generate):
-        with pytest.raises(RuntimeError, match="probability tensor contains"):
-            call(model, **given)
-
-
 def test_rollouts_in_training_do_not_share_what_dropout_drops():
     """The prompt is read once; with dropout its rollouts would have one mask between them."""
     for model in (build("GPT2"), build("Llama", attention_dropout=0.1)):
@@ -166,20 +158,7 @@ def test_rollouts_in_training_do_not_share_what_dropout_drops():
     assert not applies(base, given)
 
 
-def test_seeded_samples_are_those_of_transformers():
-    """Each row has random numbers of its own, whichever rows have left the batch."""
-    model, inputs = build("Qwen2"), batch()
-    width, seeds = inputs["input_ids"].size(1), range(len(inputs["input_ids"]))
-    both = []
-    for call in (generate, type(model).generate):
-        sampler = build_sampler(0.9, 0.9, seeds, width, 24)
-        given = {**inputs, "generation_config": settings(), "logits_processor": sampler}
-        assert applies(model, given)
-        both.append(call(model, **given))
-    assert torch.equal(*both)
-
-
-def test_adapters_and_a_model_in_training(tmp_path):
+def test_adapters_and_a_model_in_training():
     """As TRL calls it: through peft, without eval mode."""
     model, inputs = build("Llama"), batch()
     wrapped = get_peft_model(model, LoraConfig(target_modules=["q_proj", "v_proj", "down_proj"]))
@@ -200,27 +179,26 @@ def test_adapters_and_a_model_in_training(tmp_path):
         assert not torch.equal(wanted, base.generate(**given))
 
 
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+
+
 @pytest.mark.parametrize(
-    "name, more",
+    "make",
     [
-        ("Mistral", {"sliding_window": 4}),
-        ("Gemma2", {}),
-        ("Gemma3Text", {}),
-        ("Mamba", {}),
-        ("Phi3", {}),  # drops its cache at some length
-        ("Llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}),
+        lambda: build("Mistral", "eager", sliding_window=4),
+        lambda: build("Gemma2", "eager"),
+        lambda: build("Phi3", "eager"),  # drops its cache at some length
+        lambda: build("Llama", "eager", rope_parameters=DYNAMIC),
+        lambda: transformers.MambaForCausalLM(
+            transformers.MambaConfig(
+                vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1, state_size=4
+            )
+        ),
     ],
+    ids=["window", "Gemma2", "Phi3", "dynamic RoPE", "Mamba"],
 )
-def test_other_states_are_left_to_transformers(name, more):
-    if name == "Gemma3Text":
-        config = transformers.Gemma3TextConfig(**SHAPE, sliding_window=4)
-        model = transformers.Gemma3ForCausalLM(config).eval()
-    elif name == "Mamba":
-        config = transformers.MambaConfig(vocab_size=VOCABULARY, hidden_size=16,
-                                          num_hidden_layers=1, state_size=4)  # fmt: skip
-        model = transformers.MambaForCausalLM(config).eval()
-    else:
-        model = build(name, "eager", **more)
+def test_other_states_are_left_to_transformers(make):
+    model = make().eval()
     given = {**batch(), "generation_config": settings(max_new_tokens=3)}
     assert not applies(model, given)
     assert torch.equal(generate(model, **given), model.generate(**given))
@@ -244,11 +222,10 @@ def test_other_settings_are_left_to_transformers(asked, given):
     model = build("Llama")
     assert not applies(model, {**batch(), "generation_config": settings(**asked), **given})
     model.generation_config.update(**asked)  # those of the model count too
-    if asked:
-        assert not applies(model, {**batch(), "generation_config": settings()})
+    assert applies(model, {**batch(), "generation_config": settings()}) is not bool(asked)
 
 
-def test_sharded_weights_are_left_to_transformers(tmp_path):
+def test_sharded_weights_are_left_to_transformers():
     """As FSDP2 of accelerate leaves them."""
     from torch.distributed import destroy_process_group, init_process_group
     from torch.distributed.device_mesh import init_device_mesh
@@ -256,10 +233,106 @@ def test_sharded_weights_are_left_to_transformers(tmp_path):
 
     given = {**batch(), "generation_config": settings()}
     model = build("Llama")
-    assert applies(model, given)
     init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
         assert not applies(model, given)
     finally:
         destroy_process_group()
+
+
+# The sampler by hand: which token a number draws, and which can never be drawn.
+
+
+def drawn(scores, uniform):
+    """The token of each row for these numbers of the interval, one step after the prompt."""
+    sampler = SeededSampler(range(len(uniform)), prompt_length=2, max_new_tokens=4)
+    sampler._uniform = torch.tensor(uniform, dtype=torch.float64)[:, None].repeat(1, 4)
+    ids = torch.zeros((len(uniform), 3), dtype=torch.long)
+    found = sampler(ids, scores)
+    assert (found == 0).sum(-1).tolist() == [1] * len(uniform)
+    assert torch.isneginf(found).sum(-1).tolist() == [scores.shape[1] - 1] * len(uniform)
+    return found.argmax(-1).tolist()
+
+
+def test_on_a_fine_grid_every_token_has_its_share():
+    probabilities = torch.tensor([0.0, 0.4, 0.0, 0.3, 0.2, 0.1, 0.0])
+    grid = ((torch.arange(1000) + 0.5) / 1000).tolist()
+    found = torch.tensor(drawn(probabilities.log().repeat(1000, 1), grid))
+    assert found.bincount(minlength=7).tolist() == [0, 400, 0, 300, 200, 100, 0]
+    assert found.tolist() == sorted(found.tolist())
+
+
+@pytest.mark.parametrize("uniform", [0.0, 2**-60, 1 - 2**-24, 1 - 2**-53])
+@pytest.mark.parametrize("place", [0, 3, 6])
+def test_impossible_tokens_are_not_drawn_at_the_edges(uniform, place):
+    scores = torch.full((1, 7), -torch.inf)
+    scores[0, place] = 3.0
+    assert drawn(scores, [uniform]) == [place]
+
+
+def test_temperature_comes_before_the_nucleus():
+    # P ~ 8, 2, 1 becomes 64, 4, 1 at temperature 1/2: the first alone passes 0.9.
+    scores = torch.tensor([[8.0, 2.0, 1.0]]).log()
+    ids = torch.zeros((1, 3), dtype=torch.long)
+    for temperature, expected in ((0.5, {0}), (1.0, {0, 1})):  # never the third
+        found = {
+            build_sampler(temperature, 0.9, [s], 2, 4)(ids, scores).argmax() for s in range(60)
+        }
+        assert {int(one) for one in found} == expected
+
+
+def test_a_row_s_numbers_are_its_seed_s():
+    seeds = [3, 2**63 - 1, 0]
+    state = torch.random.get_rng_state()
+    together = SeededSampler(seeds, 2, 50)._uniform
+    assert torch.equal(torch.random.get_rng_state(), state)
+    for row, seed in enumerate(seeds):
+        assert torch.equal(SeededSampler([seed], 9, 50)._uniform[0], together[row])
+    assert torch.equal(SeededSampler([3], 2, 8)._uniform[0], together[0, :8])
+    assert ((together >= 0) & (together < 1)).all()
+    assert len(together.unique()) == together.numel()
+
+
+# Which loop generates without vLLM where the user leaves it open.
+
+GPU, CPU = SimpleNamespace(type="cuda"), SimpleNamespace(type="cpu")
+SPEEDS = {"transformers": 2.0, "ours": 3.0, "generate_batch": 9.0}
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache; a GPU is named `a`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(fastest, "device_name", lambda device: "a")
+
+
+@pytest.mark.parametrize(
+    ("speeds", "is_ours"), [(SPEEDS, True), (SPEEDS | {"ours": 1.9}, False), ({"ours": 3.0}, False)]
+)
+def test_a_gpu_takes_what_was_found_on_such_a_one(cache, monkeypatch, speeds, is_ours, capsys):
+    fastest.keep_finding("b", SPEEDS)
+    assert not fastest.uses_ours(None, GPU, "x")
+    assert "nothing was measured" in capsys.readouterr().out
+    fastest.keep_finding("a", speeds)
+    assert fastest.uses_ours(None, GPU, "x") is is_ours
+    said = capsys.readouterr().out
+    assert said.startswith(f"x: fast_generation: {str(is_ours).lower()}, ")
+    assert said.count("\n") == 1
+    monkeypatch.setattr(fastest.manifest, "versions", lambda names: dict.fromkeys(names, "9"))
+    assert not fastest.uses_ours(None, GPU, "x")  # it was of other versions
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"", b"[]", b"{}", b'{"tokens_per_second": {"ours": "x", "transformers": 1}}', b"\xff"],
+)
+def test_a_damaged_finding_is_none(cache, damaged):
+    fastest.keep_finding("a", SPEEDS).write_bytes(damaged)
+    assert not fastest.uses_ours(None, GPU, "x")
+
+
+def test_what_is_asked_for_wins_and_a_cpu_takes_ours(cache, capsys):
+    assert [fastest.uses_ours(asked, GPU, "x") for asked in (True, False)] == [True, False]
+    assert [fastest.uses_ours(asked, CPU, "x") for asked in (None, False)] == [True, False]
+    assert not capsys.readouterr().out

@@ -1,5 +1,6 @@
 """The store: keys that know everything, lines that survive a kill, nothing asked for twice."""
 
+import json
 import pickle
 import threading
 from contextlib import closing
@@ -8,6 +9,7 @@ from dataclasses import fields, replace
 import pytest
 from torch.distributed import HashStore
 
+from data_prep.sampling.hashes import hash_checkpoint, hash_engine, shorten
 from data_prep.sampling.store import (
     Completion,
     Continuation,
@@ -52,8 +54,7 @@ def test_everything_that_decides_is_part_of_the_key(tmp_path):
     keys = [store.key(one) for one in wanted]
     keys += [SampleStore(tmp_path, model).key(REQUEST) for model in ("a hf", "b hf", "a vllm")]
     assert len(set(keys)) == len(keys)
-    elsewhere = SampleStore(tmp_path / "elsewhere", "a hf", rank=5)
-    assert elsewhere.key(replace(REQUEST)) == keys[-3]
+    assert SampleStore(tmp_path / "elsewhere", "a hf", rank=5).key(REQUEST) == keys[-3]
     # The context counts where it may cut the prompt.
     stores = [SampleStore(tmp_path, "model", context=length) for length in (1024, 8192)]
     for one, is_same in ((REQUEST, True), (wanted[4], False), (PAIR, False)):
@@ -75,8 +76,7 @@ def test_what_is_stored_is_read_by_all(tmp_path):
     first, second = SampleStore(tmp_path, "model"), SampleStore(tmp_path, "model", rank=1)
     assert first.missing([REQUEST, PAIR, REQUEST]) == [REQUEST, PAIR]
     text = "\ud800 half, \u2028 line, \0, é, 😀\n"
-    copied = pickle.loads(pickle.dumps(Completion(text, 5, True)))
-    first.add(REQUEST, copied)
+    first.add(REQUEST, pickle.loads(pickle.dumps(Completion(text, 5, True))))
     second.add(PAIR, (float("-inf"), True))
     first.close(), second.close()
     found = reopen(tmp_path, rank=7)
@@ -89,7 +89,7 @@ def test_what_is_stored_is_read_by_all(tmp_path):
         found.get(replace(REQUEST, sample=9))
 
 
-@pytest.mark.parametrize("cut", [1, 2, 10, 40])
+@pytest.mark.parametrize("cut", [1, 2, 40])
 def test_a_torn_line_costs_one_sample(tmp_path, cut):
     wanted = [replace(REQUEST, sample=number) for number in range(3)]
     with closing(SampleStore(tmp_path, "model")) as store:
@@ -169,3 +169,57 @@ def test_processes_share(tmp_path, num_stored):
     todo = WANTED[num_stored:]
     assert [engine.asked for engine in engines] == [todo[0::2], todo[1::2]]
     assert [engine.is_closed for engine in engines] == [True, num_stored == 0]
+
+
+def digest(path):
+    return hash_checkpoint(str(path), "checkpoints")
+
+
+def test_a_checkpoint_is_the_files_that_decide_what_it_writes(tmp_path):
+    model, adapter, found = tmp_path / "model", tmp_path / "adapter", set()
+    model.mkdir(), adapter.mkdir()
+    for file in (
+        "model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja", "merges.txt",
+        "generation_config.json", "tokenizer_config.json", "added_tokens.json", "vocab.json",
+    ):  # fmt: skip
+        (model / file).write_text("{}")
+        found.add(digest(model))
+    assert len(found) == 9
+    for file in ("README.md", "optimizer.pt"):
+        (model / file).write_text("of no account")
+    assert digest(model) in found
+    # An adapter is itself on its base.
+    config = {"base_model_name_or_path": str(model)}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    (adapter / "adapter_model.safetensors").write_text("weights")
+    first = digest(adapter)
+    assert first.endswith(f" on {digest(model)}")
+    (model / "model.safetensors").write_text("changed")
+    second = digest(adapter)
+    (adapter / "adapter_model.safetensors").write_text("changed")
+    assert len({first, second, digest(adapter)}) == 3
+
+
+def test_a_model_of_the_hub_is_its_commit(monkeypatch):
+    def cached_file(model, file):
+        if model == "owner/none":
+            raise OSError("no network\nand much more")
+        return f"/cache/models--owner--model/snapshots/abc123/{file}"
+
+    monkeypatch.setattr("transformers.utils.cached_file", cached_file)
+    assert digest("owner/model") == "hub:owner/model@abc123"
+    with pytest.raises(UserError, match="checkpoints: owner/none: no network; check the name and"):
+        digest("owner/none")
+
+
+def test_an_engine_is_its_code_backend_and_precision(monkeypatch):
+    chosen = [("hf", "bfloat16"), ("hf", "float32"), ("vllm", "bfloat16")]
+    before = [hash_engine(*one) for one in chosen]
+    assert len(set(before)) == 3 and before == [hash_engine(*one) for one in chosen]
+    monkeypatch.setattr("pipeline.manifest.hash_code", lambda *_: "other code")
+    assert hash_engine(*chosen[0]) != before[0]
+
+
+def test_short_names():
+    assert shorten("0123456789abcdef" * 4 + " on hub:owner/model@fedcba98") == "0123456789ab"
+    assert shorten("hub:cafe/facade@fedcba9876543210") == "fedcba987654"

@@ -17,8 +17,7 @@ from data_prep.sources.base import (
 from grading.compare import is_same_value
 from pipeline.errors import UserError
 
-FILE = Path(__file__).with_name("answers.json")
-CASES = json.loads(FILE.read_text(encoding="utf-8"))
+CASES = json.loads(Path(__file__).with_name("answers.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,6 @@ CASES = json.loads(FILE.read_text(encoding="utf-8"))
         ({"a": None}, ("a", "b"), ("a", None)),
         ({"a": {"b": 0}}, ("c", "a.b"), ("a.b", 0)),
         ({"a": "text"}, ("a.b",), None),
-        ({}, ("a",), None),
     ],
 )
 def test_first_column_that_holds_a_value(row, columns, found):
@@ -52,20 +50,19 @@ ASKED = [{"role": "user", "content": "x"}]
 
 
 @pytest.mark.parametrize(
-    ("prompt", "words"),
+    "prompt",
     [
-        ([], "no single user turn"),
-        ([{"role": "assistant", "content": "x"}], "no single user turn"),
-        (ASKED * 2, "no single user turn"),
-        ([{"role": "user", "content": None}], "no single user turn"),
-        ([["user", "x"]], "no single user turn"),
-        ([{"role": "assistant", "content": "<think>"}, *ASKED], "no single user turn"),
-        (None, "is not text"),
-        (5, "is not text"),
+        [],
+        [{"role": "assistant", "content": "x"}],
+        ASKED * 2,
+        [{"role": "user", "content": None}],
+        [["user", "x"]],
+        [{"role": "assistant", "content": "<think>"}, *ASKED],
+        json.dumps(ASKED * 2),
     ],
 )
-def test_bad_prompts(prompt, words):
-    with pytest.raises(UserError, match=f"f:1: prompt: .*{words}"):
+def test_a_chat_without_a_single_user_turn_is_refused(prompt):
+    with pytest.raises(UserError, match=r"f:1: prompt: .*no single user turn"):
         get_question({"prompt": prompt}, ("problem", "prompt"), "f:1")
 
 
@@ -73,15 +70,16 @@ def test_bad_prompts(prompt, words):
     ("reply", "golds"),
     [
         ("So \\boxed{4}, and \\boxed{5}.", ["5"]), ("<think>4</think>The answer is 5.", ["5"]),
-        ("4+1\n#### 5", ["5"]), ("It is 5.", []), ("<think>\n", []), (None, []),
+        ("It is 5.", []), ("<think>\n", []), (None, []),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("keys", [("role", "content"), ("from", "value")])
 def test_golds_of_a_chat_are_what_its_reply_states(reply, golds, keys):
-    turns = (("user", "x"), ("assistant", reply))
+    turns = (("system", "Hi"), ("user", "x"), ("assistant", reply))
     chat = [dict(zip(keys, turn, strict=True)) for turn in turns]
     assert get_golds({"chat": chat}, ("chat",), "f:1") == golds
     assert get_question({"chat": chat}, ("chat",), "f:1") == "x"
+    assert get_question({"chat": json.dumps(chat)}, ("chat",), "f:1") == "x"
 
 
 @pytest.mark.parametrize("kind", ["stated", "not stated"])
@@ -91,7 +89,7 @@ def test_statements_of_an_answer(kind):
         assert any(is_same_value(one, "56") for one in found) is (kind == "stated"), end
 
 
-@pytest.mark.parametrize("text", ["answer is ", "#", "answer (", "A: ", "\n", "*", "answer to "])
+@pytest.mark.parametrize("text", ["answer is ", "#", "answer (", "A: ", "*"])
 def test_hostile_statements_end(text):
     assert len(list(stated_answers(text * 30_000))) < 30
 

@@ -33,16 +33,6 @@ def read_steps(solution):
     return steps
 
 
-def test_answers_by_hand():
-    events = ["Monday buys 5.", "Tuesday loses 3."]
-    assert synthetic.write_careful_answer(14, [5, -3], events) == (
-        "Monday buys 5. 14 + 5 = <<14+5=19>>19\nTuesday loses 3. 19 - 3 = <<19-3=16>>16\n#### 16"
-    )
-    assert synthetic.write_hasty_answer(14, [5, -3, 2, -8], [3, 1]) == (
-        "14 + 5 - 3 + 2 = <<14+5-3+2=18>>18\n18 - 8 = <<18-8=10>>10\n#### 10"
-    )
-
-
 @pytest.mark.parametrize("hasty_share", [0.0, 1.0])
 def test_every_answer_follows_from_the_question(hasty_share):
     problems = load(sample=400, max_level=7, hasty_share=hasty_share)
@@ -68,35 +58,29 @@ def test_careful_solutions_take_one_day_at_a_time_and_hasty_ones_do_not():
     assert {2, 3} <= sizes <= {1, 2, 3}
 
 
-@pytest.mark.parametrize("levels", [[1, 1, 6], [7, 2], [4]])
-def test_levels_come_round_in_the_order_given(levels):
-    found = [p.level for p in load(sample=50, levels=levels)]
-    assert found == (levels * 50)[:50]
+def test_levels_come_round_in_the_order_given():
+    assert [p.level for p in load(sample=50, levels=[1, 1, 6])] == ([1, 1, 6] * 50)[:50]
     # Where `max_level` says the same, nothing is drawn differently.
-    if levels == [4]:
-        assert load(sample=9, levels=[1, 2, 3, 4]) == load(sample=9, max_level=4)
+    assert load(sample=9, levels=[1, 2, 3, 4]) == load(sample=9, max_level=4)
 
 
-def test_ids_and_questions_are_distinct():
+def test_ids_and_questions_are_distinct_and_all_serve():
     problems = load("test", sample=1500, max_level=1)  # few enough for repeats to be drawn
-    assert len(problems) == 1500
-    assert len({p.question for p in problems}) == len({p.id for p in problems}) == 1500
-    assert {p.source for p in problems} == {"synthetic"}
+    assert {p.source for p in problems} == {"synthetic"} and len(problems) == 1500
+    assert len({p.id for p in problems}) == 1500
     assert len({question_key(p.question) for p in problems}) == 1500
     source = Source("synthetic")
     assert all(check_problem(p, source, "sft") == p.answers for p in problems)
 
 
 def test_splits_share_no_arithmetic_chain():
-    chains = {}
+    seen = set()
     for split in synthetic.SPLITS:
-        problems = load(split, 400, max_level=3)
-        found = [read_chain(p.question) for p in problems]
-        assert all(synthetic.split_of(*chain) == split for chain in found)
-        chains[split] = {(start, *changes) for start, changes in found}
-    for split, found in chains.items():
-        others = set().union(*(c for name, c in chains.items() if name != split))
-        assert found and not found & others
+        chains = [read_chain(p.question) for p in load(split, 400, max_level=3)]
+        assert all(synthetic.split_of(*chain) == split for chain in chains)
+        found = {(start, *changes) for start, changes in chains}
+        assert found and not found & seen
+        seen |= found
 
 
 @pytest.mark.parametrize(
@@ -111,9 +95,7 @@ def test_options_out_of_range(options):
 
 
 def test_more_problems_than_a_split_holds_is_an_error_and_no_endless_loop(monkeypatch):
-    monkeypatch.setattr(synthetic, "NAMES", ("Mia",))
-    monkeypatch.setattr(synthetic, "OBJECTS", ("pens",))
-    monkeypatch.setattr(synthetic, "GAINS", ("buys",))
-    monkeypatch.setattr(synthetic, "LOSSES", ("sells",))
+    for name, words in (("NAMES", "Mia"), ("OBJECTS", "pens"), ("GAINS", "buys"), ("LOSSES", "x")):
+        monkeypatch.setattr(synthetic, name, (words,))
     with pytest.raises(ValueError, match=r"sample: 100000 is more than split 'test' holds"):
-        list(synthetic.load("test", 100_000, 0, max_level=1))
+        load("test", 100_000, max_level=1)

@@ -11,17 +11,9 @@ from data_prep.sources.registry import BUILDERS
 from data_prep.sources.templates import SeveralTurns, bare_question, find_foreign_token
 from pipeline.errors import UserError
 
-FILE = Path(__file__).with_name("templates.json")
-CASES = json.loads(FILE.read_text(encoding="utf-8"))
+CASES = json.loads(Path(__file__).with_name("templates.json").read_text(encoding="utf-8"))
 Q = "Find $x$ if $x + 1 = 3$."
-BOX = r"Please reason step by step, and put your final answer within \boxed{}."
-SYSTEM = "You are a helpful assistant."
-ZERO = (
-    "A conversation between User and Assistant. The User asks a question, and the Assistant solves "
-    "it. The reasoning process is enclosed within <think> </think> and answer is enclosed within "
-    "<answer> </answer> tags, i.e., <think> reasoning process here </think> <answer> answer here "
-    "</answer>. User: "
-)
+BOX = CASES["instructions"][0]
 
 
 @pytest.mark.parametrize("prompt", CASES["templates"])
@@ -47,32 +39,15 @@ def test_questions_stay_as_they_are(question):
 
 @pytest.mark.parametrize(("prompt", "token"), CASES["unknown templates"])
 def test_what_is_left_of_an_unknown_template_is_named(prompt, token):
-    for source, key, gold in (
-        ("math", "problem", "2"), ("gsm8k", "question", "#### 2"), ("aime", "problem", "2"),
-        ("numinamath", "problem", "2"), ("dapo", "prompt", "2"),
-    ):  # fmt: skip
-        row = {key: prompt, "answer": gold, "solution": "so"}
-        dropped = Drop("unknown_template", f"{token!r} is left in {key}")
+    for source, key in (("math", "problem"), ("gsm8k", "question"), ("dapo", "prompt")):
+        row = {key: prompt, "answer": "#### 2" if source == "gsm8k" else "2"}
         with pytest.raises(Drop) as caught:
             BUILDERS[source](row, "id", "f:1")
-        assert caught.value == dropped
-
-
-def test_a_chat_as_text():
-    for turns in (
-        [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{Q} {BOX}"}],
-        [{"from": "human", "value": Q}],
-    ):
-        assert get_question({"q": json.dumps(turns)}, ("q",), "f:1") == Q
-    two = json.dumps([{"role": "user", "content": Q}] * 2)
-    with pytest.raises(UserError, match=r"q: .* has no single user turn of text"):
-        get_question({"q": two}, ("q",), "f:1")
+        assert caught.value == Drop("unknown_template", f"{token!r} is left in {key}")
 
 
 @pytest.mark.parametrize("prompt", CASES["several turns"])
 def test_several_turns_are_refused(prompt):
-    with pytest.raises(SeveralTurns):
-        bare_question(prompt)
     with pytest.raises(UserError, match=r"f:1: prompt: no single question .*; write one question"):
         get_question({"prompt": prompt}, ("prompt",), "f:1")
 
@@ -83,10 +58,9 @@ SPACES = " \n" * 50_000
 @pytest.mark.parametrize(
     "hostile",
     ["[INST]" * 20_000, "<|user|>" * 20_000, "\\boxed{" * 20_000, "Question: a\n" * 20_000,
-     "Please " * 20_000 + "\\boxed{}", "step by step. " * 20_000, "### Question: " * 20_000,
-     "\\boxed{" + " " * 1900, "\\boxed{your " * 150, f"x{SPACES}x", f"Question: x{SPACES}x",
-     f"[INST]{SPACES}x[/INST]{SPACES}x", f"User: {SPACES}boxed{SPACES}.", ZERO + SPACES + "x",
-     "</s>" * 20_000, "<|abc|> " * 20_000 + "user", "<|" * 50_000, "<|user" + "_a" * 50_000,
+     "Please " * 20_000 + "\\boxed{}", "step by step. " * 20_000, "\\boxed{" + " " * 1900,
+     "\\boxed{your " * 150, f"Question: x{SPACES}x", f"[INST]{SPACES}x[/INST]{SPACES}x",
+     f"User: {SPACES}boxed{SPACES}.", "<|" * 50_000, "<|user" + "_a" * 50_000,
      "USER: ASSISTANT: " * 10_000 + "x", "[{" * 50_000, "like <a>" * 20_000 + "\\boxed{}"],
 )  # fmt: skip
 def test_hostile_prompts_end(hostile):

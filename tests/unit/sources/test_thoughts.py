@@ -1,6 +1,9 @@
 """Thoughts of other sets: one well-formed thought is taken, all else is left out by name."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from data_prep.sources.base import Drop, find_reply
 from data_prep.sources.solutions import strip_ending
@@ -9,19 +12,12 @@ from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
 from tests.unit.builder.helpers import run
 
+CASES = yaml.safe_load(Path(__file__).with_name("thoughts.yaml").read_text(encoding="utf-8"))
 SOURCE = {"name": "generic", "file": "rows.jsonl", "prompt_key": "q", "answer_key": "a"}
 SKY = ("<|begin_of_thought|>", "<|end_of_thought|>")
-PAIRS = [
-    ("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<Thought>", "</Thought>"),
-    ("<REASONING>", "</REASONING>"), ("<seed:think>", "</seed:think>"),
-    ("<longcat_think>", "</longcat_think>"), ("<thought_process>", "</thought_process>"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"), ("<|thinking|>", "<|/thinking|>"),
-    ("[THINK]", "[/THINK]"), ("\u25c1think\u25b7", "\u25c1/think\u25b7"), SKY,
-    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
-]  # fmt: skip
 
 
-@pytest.mark.parametrize(("start", "end"), PAIRS)
+@pytest.mark.parametrize(("start", "end"), CASES["markup"])
 def test_one_thought_in_any_markup(start, end):
     reply = f"{start}\n\nSo it is 5.\n\n{end}\n\nThe answer is \\boxed{{5}}."
     assert read_thought(reply) == "So it is 5."
@@ -31,17 +27,14 @@ def test_one_thought_in_any_markup(start, end):
         (f"{start}a", "unclosed_thought"),
         (f"{end}a{start}", "unclosed_thought"),
         (f"{reply}{reply}", "several_thoughts"),
-        (f"{start}a{start}b{end}c{end}5", "several_thoughts"),
         (f"Sure. {reply}", "text_before_thought"),
-        (f"{start}a{end}\n", "no_answer_after_thought"),
         (f"{start}a{end}<answer>\n</answer><|im_end|>", "no_answer_after_thought"),
         (f"{start}\n{end}5", "empty_thought"),
         (f"{start}a<|unheard_of|>b{end}5", "unknown_markup"),
         (f"{start}a</scratchpad>5", "mixed_markup"),
     ):
-        with pytest.raises(Drop) as dropped:
+        with pytest.raises(Drop, match=reason):
             read_thought(text)
-        assert (text, dropped.value.reason) == (text, reason)
 
 
 def test_behind_the_thought_its_own_markup_goes():
@@ -52,8 +45,7 @@ def test_behind_the_thought_its_own_markup_goes():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "2 + 2 = 4\n#### 4", "If $a<b$ and b>c, [think] of |x|<3.", "<b>Since</b> \\[x<y\\]"],
+    "text", ["", "If $a<b$ and b>c, [think] of |x|<3.", "<b>Since</b> \\[x<y\\]"]
 )
 def test_a_plain_solution_stays(text):
     assert read_thought(text) == text
@@ -69,15 +61,17 @@ def test_a_thought_beside_the_content_of_a_turn(name):
         read_thought(find_reply(turns, with_thought=True))
 
 
-def test_sft_leaves_out_what_is_malformed_and_grpo_does_not(tmp_path):
-    replies = {
-        1: f"{SKY[0]}\n\none and one\n\n{SKY[1]}\n\n<|begin_of_solution|>2<|end_of_solution|>",
-        2: f"{SKY[0]}two and one",
-        3: "<think>three</thinking>4",
-        4: "plain: four and one",
-    }
+def test_sft_has_bare_thoughts_and_leaves_out_what_is_malformed(tmp_path):
+    """GRPO keeps those problems: it has no thoughts."""
+    replies = [
+        f"{SKY[0]}\n\none and one\n\n{SKY[1]}\n\n<|begin_of_solution|>2<|end_of_solution|>",
+        f"{SKY[0]}two and one",
+        "<think>three</thinking>4",
+        "So 4 + 1 = <<4+1=5>>5 legs.\n#### 5\n~a user",
+    ]
     rows = [
-        {"q": f"What is {n} plus 1?", "a": str(n + 1), "s": text} for n, text in replies.items()
+        {"q": f"What is {n} plus 1?", "a": str(n + 1), "s": text}
+        for n, text in enumerate(replies, 1)
     ]
     write_rows(tmp_path / "rows.jsonl", rows)
     source = SOURCE | {"solution_key": "s"}
@@ -85,60 +79,34 @@ def test_sft_leaves_out_what_is_malformed_and_grpo_does_not(tmp_path):
     found = [row["completion"] for row in read_rows(folder / "sft_train.jsonl")]
     assert found == [
         "<think>\none and one\n</think>\n\n\\boxed{2}",
-        "<think>\nplain: four and one\n</think>\n\n\\boxed{5}",
+        "<think>\nSo 4 + 1 = 5 legs.\n</think>\n\n\\boxed{5}",
     ]
     assert made["dropped"] == {"unclosed_thought": 1, "mixed_markup": 1}
     assert len(read_rows(folder / "grpo_train.jsonl")) == 4
 
 
-SIGNATURES = [
-    "\n~user_7", "\n~ A User (minor editing)", " ~user7", "\n~first\n ~second", "\n-user",
-    "\n- user", "\n-Solution by a user", "\n-- A User", "\n\u2014 A User", "\n-- \nA User\nschool",
-    "\n~[user](https://example.org/wiki/User:User)", "\n\n~user~\n",
-]  # fmt: skip
-KEPT = [
-    "\n- all of them", "\n- so it is eight", "\n-8", "\nabout ~8", "\n$a ~b$", "\n\\text{~feet}",
-    "\n- $x$", "\ncout << x << y >> z", "\n#### Step 2\nIt is 8.", "\n#### 9", "\nIt is 8 -- so.",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("end", ["", *SIGNATURES])
+@pytest.mark.parametrize("end", CASES["signatures"])
 def test_what_is_no_thought_goes_from_the_end_of_a_solution(end):
-    golds = ("8",)
-    assert strip_ending(f"So it is 8.{end}", golds) == "So it is 8."
+    assert strip_ending(f"So it is 8.{end}", ("8",)) == "So it is 8."
     marked = f"4 * 2 = <<4*2=8>>8 legs\n#### 8{end}"
-    assert strip_ending(marked, golds) == "4 * 2 = 8 legs"
-    assert strip_ending(f"{marked}\nThank you for reading.", golds) == "4 * 2 = 8 legs"
+    for text in (marked, f"{marked}\nThank you for reading."):
+        assert strip_ending(text, ("8",)) == "4 * 2 = 8 legs"
 
 
-@pytest.mark.parametrize("end", KEPT)
+@pytest.mark.parametrize("end", CASES["kept"])
 def test_what_may_be_a_thought_stays(end):
     assert strip_ending(f"So it is 8.{end}", ("8",)) == f"So it is 8.{end}"
 
 
-def test_a_generic_source_has_bare_thoughts(tmp_path):
-    text = "A dog has 4 legs.\nSo 4 * 2 = <<4*2=8>>8 legs.\n#### 8\n~a user"
-    rows = [
-        {"q": "How many legs have 2 dogs?", "a": text},
-        {"q": "What is 1 plus 1?", "a": "#### 2"},
-    ]
-    write_rows(tmp_path / "rows.jsonl", rows)
-    folder, _ = run(tmp_path, {"sft": [SOURCE | {"solution_key": "a"}]})
-    found = {row["completion"] for row in read_rows(folder / "sft_train.jsonl")}
-    first = "<think>\nA dog has 4 legs.\nSo 4 * 2 = 8 legs.\n</think>\n\n\\boxed{8}"
-    assert first in found and len(found) == 2
-
-
-def test_lists_of_generations(tmp_path):
+def test_the_first_generation_that_was_judged_correct_is_taken(tmp_path):
     good = "<think>good</think>2"
+    generations = ["<think>bad</think>3", "<think>cut", good]
     rows = [
-        {"generations": ["<think>bad</think>3", "<think>cut", good], "ok": [False, True, True]},
-        {"generations": ["<think>bad</think>3"], "ok": [False], "whole": [True]},
-        {"generations": ["<think>bad</think>3"], "ok": [None], "whole": [True]},
+        {"generations": generations, "ok": [False, True, True], "whole": [True, False, True]},
+        {"generations": generations[:1], "ok": [False], "whole": [True]},
+        {"generations": generations[:1], "ok": [None], "whole": [True]},
     ]
-    for number, row in enumerate(rows):
-        row |= {"q": f"Add 1 and 1 on day {number}.", "a": "2"}
-        row.setdefault("whole", [True, False, True])
+    rows = [row | {"q": f"Add 1 and 1 on day {n}.", "a": "2"} for n, row in enumerate(rows)]
     write_rows(tmp_path / "rows.jsonl", rows)
     source = SOURCE | {"solution_key": "generations", "solution_if": ["ok", "whole"]}
     folder, made = run(tmp_path, {"sft": [source]})
