@@ -35,11 +35,17 @@ ELSEWHERE = {
 }
 # Who runs the goals of make that pages name: on a shortened demo, a tiny model or a stand-in.
 RUN_BY = {
-    "tests/integration/test_page_commands.py": (
-        "help", "doctor", "preflight", "plan", "clean", "data", "base", "audit", "browse",
-        "compare", "data-report",
+    "tests/integration/test_make.py": ("help",),
+    "tests/integration/test_front_door.py": ("clean",),
+    "tests/integration/preflight/test_doctor.py": ("doctor",),
+    "tests/integration/preflight/test_recipes.py": ("preflight",),
+    "tests/integration/preflight/test_pages.py": ("plan",),
+    "tests/unit/report/test_browse.py": ("browse",),
+    "tests/unit/report/test_compare.py": ("compare",),
+    "tests/integration/report/test_data_report.py": ("data-report",),
+    "tests/e2e/test_pipeline.py": (
+        "demo", "data", "base", "audit", "sft", "difficulty", "grpo", "eval", "report",
     ),
-    "tests/e2e/test_pipeline.py": ("demo", "sft", "difficulty", "grpo", "eval", "report"),
     "tests/integration/sampling/test_distill_run.py": ("distill",),
     "tests/integration/stages/test_sweep_run.py": ("sweep", "control"),
     "tests/unit/harness/test_push.py": ("push",),
