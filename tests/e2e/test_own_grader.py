@@ -8,7 +8,6 @@ import yaml
 
 from pipeline.manifest import sha256
 from tests import demo
-from tests.e2e.test_pipeline import SHORT
 from tests.files import read_rows
 from tests.own_graders import write_task
 
@@ -23,7 +22,7 @@ LONG = {"max_new_tokens": 120}
 @pytest.mark.parametrize("kind", ["json", "code"])
 def test_a_task_of_another_kind_from_data_to_report(tmp_path, monkeypatch, kind):
     name = f"{kind}_grader:is_correct"
-    changes = {stage: dict(values) for stage, values in SHORT.items()}
+    changes = {stage: dict(values) for stage, values in demo.SHORT.items()}
     changes["data"] = write_task(tmp_path, kind, **SETS)
     changes["data"] |= {"transfer": None, "grader": name, "answer_form": "tags"}
     changes["difficulty"] |= LONG

@@ -169,12 +169,12 @@ class Project:
         arc = (shared / "arc_challenge/train_sample_300.jsonl").read_text().splitlines(True)
         for split, rows in (("train", arc[:30]), ("validation", arc[30:34]), ("test", arc[34:44])):
             self.write(f"arc_challenge/{split}.jsonl", rows)
-        gsm8k = map(json.loads, (shared / "gsm8k/train.jsonl").open(encoding="utf-8"))
-        own = [
-            (one["question"], one["answer"].rpartition("#### ")[2]) for one in islice(gsm8k, 200)
-        ]
-        rows = [json.dumps({"question": question, "answer": answer}) for question, answer in own]
-        self.write("problems.jsonl", [f"{row}\n" for row in rows])
+        problems = []
+        for line in (shared / "gsm8k/train.jsonl").read_text(encoding="utf-8").splitlines()[:200]:
+            row = json.loads(line)
+            answer = row["answer"].rpartition("#### ")[2]
+            problems.append({"question": row["question"], "answer": answer})
+        self.write("problems.jsonl", [json.dumps(row) + "\n" for row in problems])
         build_weights(family, self.weights, (shared / "gsm8k/train.jsonl").open(encoding="utf-8"))
 
     def write(self, name, lines):
