@@ -30,7 +30,7 @@ IS_MARKED = re.compile(r"\bGPUs?\b|network|server|hub\b", re.IGNORECASE)
 ELSEWHERE = {
     "cp -r configs/": "tests/e2e/test_readme.py",
     ".venv/bin/python mine.py": "tests/integration/trainer/test_own_reward.py",
-    "git apply": "tests/integration/test_architecture.py",
+    "git apply": "tests/integration/test_examples.py",
     ".venv/bin/tensorboard --logdir runs": "tests/integration/stages/test_trackers.py",
 }
 # Who runs the goals of make that pages name: on a shortened demo, a tiny model or a stand-in.
