@@ -65,14 +65,12 @@ def pipeline(folder: Path, *words: str, **variables: str) -> subprocess.Complete
     return run([sys.executable, "-m", "pipeline", *words, *given])
 
 
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command in the clone, without the variables of a make that runs the tests."""
+def run(command: list[str], folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, without the variables of a make that runs the tests.
+
+    `more` is added to its environment.
+    """
     env = {key: value for key, value in os.environ.items() if key not in OUTER}
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env=env | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"} | more
+    pipes = {"capture_output": True, "text": True, "check": False}
+    return subprocess.run(command, cwd=folder, env=env, **pipes)

@@ -6,8 +6,6 @@ hub's `tokenizer_config.json`, their chat templates the copies in TRL's `chat_te
 
 import gzip
 import json
-import os
-import subprocess
 import sys
 import threading
 from collections import defaultdict
@@ -185,14 +183,10 @@ class Project:
 
     def make(self, goal, *keys, **variables):
         """Run a goal with some keys; returns what it printed. An empty variable is left out."""
-        env = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
-        env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(demo.ROOT)}
-        env["NO_PROXY"] = "127.0.0.1"
         values = {"VENV": "venv", "PY": sys.executable, "MODEL": str(self.weights)} | variables
-        done = subprocess.run(
-            ["make", goal, *keys, *(f"{key}={value}" for key, value in values.items() if value)],
-            cwd=self.folder, env=env, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        given = [f"{key}={value}" for key, value in values.items() if value]
+        env = {"PYTHONPATH": str(demo.ROOT), "NO_PROXY": "127.0.0.1"}
+        done = demo.run(["make", goal, *keys, *given], self.folder, **env)
         assert done.returncode == 0, f"make {goal}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         assert "Traceback" not in done.stderr
         return done.stdout
