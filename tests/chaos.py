@@ -24,17 +24,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import psutil
 import yaml
 
+from pipeline.errors import OUT_OF_MEMORY
 from pipeline.stages import STAGES, config_name
-from tests.demo import OUTER, ROOT, write_recipe
-from tests.e2e.test_pipeline import NUM_ROWS, SHORT
+from tests.demo import NUM_ROWS, OUTER, ROOT, SHORT, write_recipe
 from tests.results import NOT_COMPARED, differences, left_in
 
 # More checkpoints and batches than the end-to-end test's; a length term gives noise its rewards.
@@ -377,9 +378,23 @@ def disk(case: Case, is_full: bool) -> Result | None:
     return result
 
 
-def damaged(case: Case, how: str) -> Result:
-    """Change a file that the stage reads, goes on from, or made."""
-    mode = case.prepare("fresh", "half", "half", "done")
+def altered(case: Case, change: Callable[..., Any], *arguments: Any) -> Result:
+    """Start the stage after a change, which may return more of its environment."""
+    if change is change_gold and case.stage in ("data", "report"):
+        case.stage = "grpo"
+    modes = ("fresh", "half", "half", "done") if change is damage else ("fresh", "half")
+    extra = change(case, case.prepare(*modes), *arguments) or {}
+    case.notes += [f"{name}={value}" for name, value in extra.items()]
+    result = case.lane.call(case.stage, case.how, **extra)
+    if result.code == OUT_OF_MEMORY and not CRASH.search(result.text):
+        if len(result.errors) != 1 or "memory" not in result.errors[0]:
+            case.fail("unclear", result.text)
+        return result
+    return case.judge(result, *((0,) if change is plant else ()))
+
+
+def damage(case: Case, mode: str, how: str) -> None:
+    """Change a file that the stage reads, resumes from, or made."""
     if found := case.files(mode):
         path = case.rng.choice(found)
         case.damaged = str(path.relative_to(case.lane.run))
@@ -390,21 +405,40 @@ def damaged(case: Case, how: str) -> Result:
             del data[place:]
         data[place : place + 32] = case.rng.randbytes(len(data[place : place + 32]))
         remove(path) if how == "deleted" else path.write_bytes(data)
-    return case.judge(case.lane.call(case.stage, case.how))
 
 
-def changed_gold(case: Case) -> Result:
+def change_gold(case: Case, mode: str) -> None:
     """Give a row of the data that the stage reads another answer."""
-    if case.stage in ("data", "report"):
-        case.stage = "grpo"
-    case.prepare("fresh", "half")
     names = [n for n in case.lane.known[case.stage]["inputs"] if n.startswith("data/")]
     path = case.lane.run / case.rng.choice(names)
     rows = path.read_text().splitlines(keepends=True)
     number = case.rng.randrange(len(rows))
     rows[number] = re.sub(r"\d+(?=\D*$)", lambda found: str(int(found[0]) + 1), rows[number])
     path.write_text("".join(rows))
-    return case.judge(case.lane.call(case.stage, case.how))
+
+
+def plant(case: Case, mode: str, what: str) -> dict[str, str]:
+    """A clock that is wrong, the lock of a dead process, or a file half written."""
+    own = case.lane.run / case.stage
+    if what == "clock":
+        return {"CHAOS_CLOCK": case.rng.choice(("1970", "2100", "back"))}
+    if what == "lock":
+        (dead := subprocess.Popen(["true"])).wait()
+        text = f"process {dead.pid} on {socket.gethostname()} since 2026-01-01 00:00:00\n"
+        text = text[: case.rng.choice((0, 20, 200))]  # a full disk cuts it off
+        own.with_name(f"{case.stage}.lock").write_text(text)
+    elif mode != "done":  # a finished stage has left none
+        if own.name not in ("sft", "grpo"):  # their folders are named by a start
+            own.mkdir(exist_ok=True)
+        elif not own.is_dir():
+            own = case.lane.run / "data"
+        (own / f"{MANIFEST}.partial").write_bytes(case.rng.randbytes(case.rng.randrange(200)))
+    return {}
+
+
+def inject(case: Case, mode: str, *kinds: str) -> dict[str, str]:
+    """An error while a file of the run is opened for writing."""
+    return {"CHAOS_FAULT": f"{case.rng.choice(kinds)}:{case.rng.randrange(12)}"}
 
 
 def changed_config(case: Case) -> Result:
@@ -440,166 +474,28 @@ def second_start(case: Case) -> Result:
     return result
 
 
-def planted(case: Case, what: str) -> Result:
-    """Start with a clock that is wrong, the lock of a dead process, or a file half written."""
-    mode = case.prepare("fresh", "half")
-    extra, own = {}, case.lane.run / case.stage
-    if what == "clock":
-        extra = {"CHAOS_CLOCK": case.rng.choice(("1970", "2100", "back"))}
-    elif what == "lock":
-        (dead := subprocess.Popen(["true"])).wait()
-        text = f"process {dead.pid} on {socket.gethostname()} since 2026-01-01 00:00:00\n"
-        text = text[: case.rng.choice((0, 20, 200))]  # a full disk cuts it off
-        own.with_name(f"{case.stage}.lock").write_text(text)
-    elif mode != "done":  # a finished stage has left none
-        if own.name not in ("sft", "grpo"):  # their folders are named by a start
-            own.mkdir(exist_ok=True)
-        elif not own.is_dir():
-            own = case.lane.run / "data"
-        (own / f"{MANIFEST}.partial").write_bytes(case.rng.randbytes(case.rng.randrange(200)))
-    case.notes.append(f"{extra}")
-    return case.judge(case.lane.call(case.stage, case.how, **extra), 0)
-
-
-def own_files(case: Case) -> Result:
-    """Checkpoints that are damaged, another run's or renamed, with the user's notes, stay."""
-    if case.stage not in ("sft", "grpo"):
-        case.stage = "sft"
-    case.prepare("half")
-    own, rng = (case.lane.run / case.stage).resolve(), case.rng
-    saved = sorted(own.glob("checkpoint-*[0-9]"))
-    kind = rng.choice(("damaged", "another run's", "renamed"))
-    case.notes.append(kind)
-    marks = []
-    if saved:
-        chosen = rng.choice(saved)
-        if kind == "renamed":
-            names = ("good-4", f"{chosen.name}-keep", f"keep-{chosen.name}")
-            chosen = Path(shutil.copytree(chosen, own / rng.choice(names)))
-        elif kind == "another run's":
-            seal = chosen / "files.json"
-            found = json.loads(seal.read_text()) if seal.exists() else {"files": {}, "run": {}}
-            other = {"config": {"seed": 1}, "inputs": {}, "num_processes": 1}
-            seal.write_text(json.dumps(found | {"run": found["run"] | other}))
-        else:
-            weights = rng.choice(
-                sorted(chosen.glob("*.pt")) or sorted(chosen.glob("*.safetensors"))
-            )
-            data = bytearray(weights.read_bytes())
-            data[rng.randrange(len(data))] ^= 1
-            weights.write_bytes(data)
-        (chosen / "my-notes.txt").write_text(f"{case.number} in a checkpoint")
-        marks.append(f"{case.number} in a checkpoint")
-    if own.is_dir():
-        (own / "my-notes.txt").write_text(f"{case.number} in the folder")
-        marks.append(f"{case.number} in the folder")
-    result = case.judge(case.lane.call(case.stage, case.how))
-    case.finish(case.stage, result)
-    notes = [path.read_text() for path in case.lane.runs.rglob("my-notes.txt")]
-    for mark in marks:
-        if mark not in notes:
-            case.fail("lost", f"the user's file: {mark}")
-    whole = case.lane.folder.parent / "undisturbed/runs/tiny-cpu" / case.stage
-    for path in [*case.lane.runs.rglob("my-notes.txt")]:  # what holds it is kept, and was asked for
-        holder = path.parent
-        remove(path if holder == own else holder)
-        # The run had no need of it: it had ended, or it has a newer one.
-        if holder.parent == own and (whole / holder.name).is_dir():
-            shutil.copytree(whole / holder.name, holder)
-    return result._replace(code=0)
-
-
-def two_spellings(case: Case) -> Result:
-    """Two starts at once in one folder that they spell with `~`, `..`, a link, or in full."""
-    if case.stage not in ("sft", "grpo"):
-        case.stage = "grpo"
-    case.prepare("fresh", "half")
-    lane, run = case.lane, case.lane.run
-    link = lane.folder / "link"
-    link.unlink(missing_ok=True)
-    link.symlink_to(lane.runs)
-    names = [f"~/runs/{run.name}", f"{run}", f"runs/../runs/{run.name}", f"link/{run.name}"]
-    config = f"configs/tiny-cpu/{config_name(case.stage)}.yaml"
-    base = f"{sys.executable} -m {STAGES[case.stage].module} --config {config}"
-    spelt = case.rng.sample(names, 2)
-    case.notes.append(" and ".join(spelt))
-    commands = [
-        f"{base} --run_dir runs/{run.name} --output_dir {name}/{case.stage}" for name in spelt
-    ]
-    processes = [lane.start(command, "command", HOME=str(lane.folder)) for command in commands]
-    results = [case.judge(lane.end(process)) for process in processes]
-    if not any(result.code == 0 for result in results):
-        case.fail("unclear", "\n".join(result.text for result in results))
-    running = [result for result in results if result.code == 0 and "up to date" not in result.text]
-    if len(running) == 2 and all("resum" not in result.text for result in running):
-        case.fail("lost", "two writers in one folder")
-    if (lane.folder / "~").exists():
-        case.fail("leftovers", "a folder called ~")
-        remove(lane.folder / "~")
-    link.unlink()
-    return results[0]._replace(code=0)
-
-
-def injected(case: Case, kind: str) -> Result:
-    """Raise an error of memory, or of the system while a file of the run is opened or written."""
-    case.prepare("fresh", "half")
-    after = case.rng.randrange(12)
-    number = "" if kind == "memory" else case.rng.choice(ERRNOS)
-    case.notes.append(f"{number or kind} after {after} files")
-    extra = {"CHAOS_FAULT": f"{number or 'MemoryError'}:{after}"}
-    result = case.lane.call(case.stage, case.how, **extra)
-    if kind == "memory" and result.code not in (0, 2):
-        if CRASH.search(result.text) or len(result.errors) != 1:
-            case.fail("tracebacks" if CRASH.search(result.text) else "unclear", result.text)
-        elif "memory" not in result.errors[0]:
-            case.fail("unclear", result.errors[0])
-        return result
-    return case.judge(result)
-
-
-def without_git(case: Case) -> Result:
-    """Start where there is no git."""
-    case.prepare("fresh", "half")
-    tools = case.lane.folder / "tools"
-    tools.mkdir(exist_ok=True)
-    for folder in os.environ["PATH"].split(os.pathsep):
-        for tool in Path(folder).glob("*") if os.path.isdir(folder) else ():
-            if tool.name != "git" and not (tools / tool.name).is_symlink():
-                (tools / tool.name).symlink_to(tool)
-    return case.judge(case.lane.call(case.stage, case.how, PATH=str(tools)), 0)
-
-
-def output(case: Case, how: str) -> Result:
-    """Start with a reader that ends, a log on a full disk or closed streams."""
-    case.prepare("fresh", "half")
-    end = {"pipe": "| head -n 1", "full": ">/dev/full", "closed": ">&- 2>&-"}[how]
-    stage = shlex.join(["make", case.stage, f"PY={sys.executable}"])
-    script = f"set -o pipefail; {stage} {end}"
-    case.how = "make"
-    return case.judge(case.lane.call(shlex.join(["bash", "-c", script]), "command"), 0)
-
-
 ERRNOS = (
-    *("ESTALE", "ENOTCONN", "ETIMEDOUT", "EMFILE", "ENFILE", "EFBIG", "EIO", "EBUSY", "EHOSTDOWN"),
-    *("ENODEV", "ENXIO", "EDQUOT", "ENOSPC"),
-)
-
-FAULTS = {
-    **{
-        f"{number.name}, {'group' if is_group else 'one process'}": (signalled, number, is_group)
-        for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-        for is_group in (False, True)
-    },
-    **{f"{how} file": (damaged, how) for how in ("truncated", "overwritten", "deleted")},
-    "full disk": (disk, True), "read-only disk": (disk, False), "changed gold": (changed_gold,),
-    "changed config": (changed_config,), "second start": (second_start,),
-    "injected clock": (planted, "clock"), "stale lock": (planted, "lock"),
-    "half-written file": (planted, "file"), "own checkpoints": (own_files,),
-    "two spellings": (two_spellings,), "out of memory": (injected, "memory"),
-    "error of the system": (injected, "system"), "no git": (without_git,),
-    "broken pipe": (output, "pipe"), "full log": (output, "full"),
-    "closed output": (output, "closed"),
-}  # fmt: skip
+    "ESTALE", "ENOTCONN", "ETIMEDOUT", "EMFILE", "ENFILE", "EFBIG", "EIO", "EBUSY", "EHOSTDOWN",
+    "ENODEV", "ENXIO", "EDQUOT", "ENOSPC",
+)  # fmt: skip
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+FAULTS: dict[str, tuple[Any, ...]] = {
+    **{f"{number.name}, one process": (signalled, number, False) for number in SIGNALS},
+    **{f"{number.name}, group": (signalled, number, True) for number in SIGNALS},
+    "full disk": (disk, True),
+    "read-only disk": (disk, False),
+    "changed config": (changed_config,),
+    "second start": (second_start,),
+    "truncated file": (altered, damage, "truncated"),
+    "overwritten file": (altered, damage, "overwritten"),
+    "deleted file": (altered, damage, "deleted"),
+    "changed gold": (altered, change_gold),
+    "injected clock": (altered, plant, "clock"),
+    "stale lock": (altered, plant, "lock"),
+    "half-written file": (altered, plant, "file"),
+    "out of memory": (altered, inject, "MemoryError"),
+    "error of the system": (altered, inject, *ERRNOS),
+}
 
 
 def plan(seed: int, number: int) -> list[tuple[str, str]]:
@@ -634,19 +530,18 @@ def disturb(lane: Lane, cases: list[Case]) -> None:
 
 
 def table(cases: list[Case]) -> str:
-    """What came of the faults, by kind."""
-    columns = ("lost", "tracebacks", "unclear", "leftovers")
-    lines = [f"\n{'fault':36}" + "".join(f"{c:>11}" for c in ("count", "survived", *columns))]
-    for kind in [*sorted({case.kind for case in cases}), "all"]:
-        of_kind = [case for case in cases if kind in (case.kind, "all")]
-        found = Counter(column for case in of_kind for column in {name for name, _ in case.found})
-        numbers = [
-            len(of_kind),
-            sum(not (c.found or "skipped" in c.kind) for c in of_kind),
-            *(found[c] for c in columns),
-        ]
-        lines.append(f"{kind:36}" + "".join(f"{number:11}" for number in numbers))
-    return "\n".join(lines) + "\n"
+    """What came of the faults, by kind; `survived` has no finding."""
+    columns = ["count", "survived", "lost", "tracebacks", "unclear", "leftovers"]
+    rows = []
+    for case in cases:
+        found = {column for column, _ in case.found}
+        is_survived = not found and "skipped" not in case.kind
+        for column in ["count", *(["survived"] if is_survived else found)]:
+            rows.append((case.kind, column))
+    kinds, of_kind = zip(*rows, strict=True)
+    counts = pd.crosstab(pd.Series(kinds, name="fault"), pd.Series(of_kind, name=""))
+    counts.loc["all"] = counts.sum()
+    return f"\n{counts.reindex(columns=columns, fill_value=0)}\n"
 
 
 def main() -> None:

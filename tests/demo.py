@@ -16,6 +16,21 @@ OUTER = (
     "MAKE_WORDS",
 )  # fmt: skip
 
+NUM_ROWS = {"sft": 400, "grpo": 40, "validation": 20, "test": 20, "transfer": 20}
+# Make the recipe short; None leaves out a key that contradicts the shortened numbers.
+SHORT = {
+    "model": {"hidden_size": 64, "num_layers": 2, "intermediate_size": 128},
+    "sft": {"max_steps": 20, "save_steps": 10, "logging_steps": 5, "num_train_epochs": None},
+    "difficulty": {"num_samples": 2, "max_new_tokens": 40},
+    "grpo": {
+        "min_pass_rate": 0.0, "max_pass_rate": 1.0, "num_generations": 4, "max_steps": 2,
+        "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1,
+        "max_completion_length": 40, "save_steps": 1, "eval_problems": 8,
+        "steps_per_generation": None, "generation_batch_size": None,
+    },
+    "eval": {"num_samples": 2, "max_new_tokens": 40},
+}  # fmt: skip
+
 
 def write_recipe(
     folder: Path, num_rows: dict[str, int], changes: dict[str, dict[str, Any]]
@@ -50,14 +65,12 @@ def pipeline(folder: Path, *words: str, **variables: str) -> subprocess.Complete
     return run([sys.executable, "-m", "pipeline", *words, *given])
 
 
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command in the clone, without the variables of a make that runs the tests."""
+def run(command: list[str], folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, without the variables of a make that runs the tests.
+
+    `more` is added to its environment.
+    """
     env = {key: value for key, value in os.environ.items() if key not in OUTER}
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env=env | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"} | more
+    pipes = {"capture_output": True, "text": True, "check": False}
+    return subprocess.run(command, cwd=folder, env=env, **pipes)

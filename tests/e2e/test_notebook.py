@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from tests import demo
-from tests.e2e.test_pipeline import NUM_ROWS, SHORT
 
 pytestmark = pytest.mark.e2e
 NOTEBOOK = demo.ROOT / "examples/gsm8k_on_one_gpu.ipynb"
@@ -42,7 +41,7 @@ def test_it_is_a_notebook_of_ten_cells_without_outputs():
 
 @pytest.mark.slow
 def test_every_cell_runs(tmp_path, monkeypatch):
-    demo.write_recipe(tmp_path, NUM_ROWS, SHORT)
+    demo.write_recipe(tmp_path, demo.NUM_ROWS, demo.SHORT)
     for name in demo.OUTER:
         monkeypatch.delenv(name, raising=False)
     given = {"VENV": f"{tmp_path}/venv", "PY": sys.executable, "OMP_NUM_THREADS": "1"}

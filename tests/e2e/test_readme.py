@@ -1,7 +1,6 @@
 """The README's own commands, copied into a clone: from a folder of weights to the report."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -36,14 +35,10 @@ def clone(tmp_path_factory, shared_data):
     (folder / "clone/venv/ready").touch()
 
     def run(line, **variables):
-        env = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
-        env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
         line = line.partition("#")[0].replace("/my/weights", str(weights))
         given = {"VENV": "venv", "PY": sys.executable} | variables
         line += "".join(f" {key}='{value}'" for key, value in given.items())
-        done = subprocess.run(
-            line, shell=True, cwd=folder / "clone", env=env, capture_output=True, text=True
-        )
+        done = demo.run(["bash", "-c", line], folder / "clone", PYTHONPATH="")
         assert done.returncode == 0, f"{line}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done.stdout
 

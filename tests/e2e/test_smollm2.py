@@ -3,7 +3,9 @@
 import json
 
 import pytest
+import torch
 import yaml
+from transformers import AutoModelForCausalLM
 
 from pipeline.errors import UserError
 from pipeline.models import smollm2
@@ -14,16 +16,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 # Ids that public programs give for the hub's copy: below the chat template, and of plain text.
 SYSTEM = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411,
           407, 19712, 8182, 2, 198]  # fmt: skip
-CHATS = {
-    "Hi there": [26843, 665],
-    "What is the capital of France?": [1780, 314, 260, 3575, 282, 4649, 47],
-}
-TEXTS = {
-    "The quick brown fox jumps over the lazy dog": [
-        504, 2365, 6354, 16438, 27003, 690, 260, 23790, 2767,
-    ],
-    "The capital of France is Paris.": [504, 3575, 282, 4649, 314, 7042, 30],
-}  # fmt: skip
+CHAT = ("What is the capital of France?", [1780, 314, 260, 3575, 282, 4649, 47])
+TEXT = ("The capital of France is Paris.", [504, 3575, 282, 4649, 314, 7042, 30])
 TWO_STEPS = {"max_steps": 2, "logging_steps": 1, "save_steps": 2, "warmup_steps": 0}
 
 
@@ -71,30 +65,21 @@ def model(folder):
         pytest.skip(f"no package index here: {error}")
 
 
-def test_the_tokens_are_those_of_the_hubs_copy(model):
+def test_the_tokens_are_those_of_the_hubs_copy_and_the_model_answers(model):
     tokenizer = load_tokenizer(model, "MODEL")
-    for text, ids in CHATS.items():
-        asked = [{"role": "user", "content": text}]
-        rendered = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
-        wanted = [*SYSTEM, 1, 4093, 198, *ids, 2, 198, 1, 520, 9531, 198]
-        assert tokenizer(rendered, add_special_tokens=False)["input_ids"] == wanted
-    for text, ids in TEXTS.items():
-        assert tokenizer(text)["input_ids"] == ids
-    digits = tokenizer.tokenize("in 2025")
-    assert digits == ["in", "Ġ", "2", "0", "2", "5"]
+    (question, ids), (text, text_ids) = CHAT, TEXT
+    asked = [{"role": "user", "content": question}]
+    rendered = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
+    wanted = [*SYSTEM, 1, 4093, 198, *ids, 2, 198, 1, 520, 9531, 198]
+    assert tokenizer(rendered, add_special_tokens=False)["input_ids"] == wanted
+    assert tokenizer(text)["input_ids"] == text_ids
+    assert tokenizer.tokenize("in 2025") == ["in", "Ġ", "2", "0", "2", "5"]
     ends = [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id]
     assert ends == [1, 2, 0]
-
-
-def test_the_model_answers(model):
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    tokenizer = load_tokenizer(model, "MODEL")
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    text = tokenizer("The capital of France is", return_tensors="pt")
-    written = loaded.generate(**text, max_new_tokens=2, do_sample=False)
-    assert tokenizer.decode(written[0]).endswith("France is Paris.")
+    start = tokenizer(text.removesuffix(" Paris."), return_tensors="pt")
+    written = loaded.generate(**start, max_new_tokens=2, do_sample=False)
+    assert tokenizer.decode(written[0]).endswith(text)
 
 
 def test_every_stage_and_the_audit_take_it_by_name(folder, model):

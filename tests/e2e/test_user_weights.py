@@ -6,8 +6,6 @@ hub's `tokenizer_config.json`, their chat templates the copies in TRL's `chat_te
 
 import gzip
 import json
-import os
-import subprocess
 import sys
 import threading
 from collections import defaultdict
@@ -169,12 +167,12 @@ class Project:
         arc = (shared / "arc_challenge/train_sample_300.jsonl").read_text().splitlines(True)
         for split, rows in (("train", arc[:30]), ("validation", arc[30:34]), ("test", arc[34:44])):
             self.write(f"arc_challenge/{split}.jsonl", rows)
-        gsm8k = map(json.loads, (shared / "gsm8k/train.jsonl").open(encoding="utf-8"))
-        own = [
-            (one["question"], one["answer"].rpartition("#### ")[2]) for one in islice(gsm8k, 200)
-        ]
-        rows = [json.dumps({"question": question, "answer": answer}) for question, answer in own]
-        self.write("problems.jsonl", [f"{row}\n" for row in rows])
+        problems = []
+        for line in (shared / "gsm8k/train.jsonl").read_text(encoding="utf-8").splitlines()[:200]:
+            row = json.loads(line)
+            answer = row["answer"].rpartition("#### ")[2]
+            problems.append({"question": row["question"], "answer": answer})
+        self.write("problems.jsonl", [json.dumps(row) + "\n" for row in problems])
         build_weights(family, self.weights, (shared / "gsm8k/train.jsonl").open(encoding="utf-8"))
 
     def write(self, name, lines):
@@ -185,14 +183,10 @@ class Project:
 
     def make(self, goal, *keys, **variables):
         """Run a goal with some keys; returns what it printed. An empty variable is left out."""
-        env = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
-        env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(demo.ROOT)}
-        env["NO_PROXY"] = "127.0.0.1"
         values = {"VENV": "venv", "PY": sys.executable, "MODEL": str(self.weights)} | variables
-        done = subprocess.run(
-            ["make", goal, *keys, *(f"{key}={value}" for key, value in values.items() if value)],
-            cwd=self.folder, env=env, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        given = [f"{key}={value}" for key, value in values.items() if value]
+        env = {"PYTHONPATH": str(demo.ROOT), "NO_PROXY": "127.0.0.1"}
+        done = demo.run(["make", goal, *keys, *given], self.folder, **env)
         assert done.returncode == 0, f"make {goal}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         assert "Traceback" not in done.stderr
         return done.stdout

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import zlib
@@ -13,6 +12,7 @@ import pytest
 from pipeline import manifest
 from pipeline.folders import CURVES
 from tests.files import write_rows
+from tests.integration.fork_server import Server, free_port
 
 ROOT = Path(__file__).parents[2]
 CHATML = (
@@ -81,18 +81,25 @@ def tiny_model_dir(tmp_path_factory):
     return build_tiny_model(tmp_path_factory.mktemp("tiny-model"))
 
 
+def grpo_rows(split, num_rows, max_level=2):
+    """Rows of synthetic problems."""
+    from data_prep.schema import grpo_row
+    from data_prep.sources import synthetic
+
+    problems = synthetic.load(split, num_rows, 0, max_level=max_level)
+    return [grpo_row(problem, "none") for problem in problems]
+
+
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory):
     """Folder with 40 SFT rows (`sft_train.jsonl`) and 12 GRPO problems (`grpo_train.jsonl`)."""
-    from data_prep.schema import grpo_row, sft_row
+    from data_prep.schema import sft_row
     from data_prep.sources import synthetic
 
     folder = tmp_path_factory.mktemp("data")
     sft = [sft_row(p, "none") for p in synthetic.load("train", 40, 0, max_level=2)]
-    grpo = [grpo_row(p, "none") for p in synthetic.load("rl", 12, 0, max_level=2)]
-    for name, rows in (("sft", sft), ("grpo", grpo)):
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{name}_train.jsonl").write_text(text)
+    write_rows(folder / "sft_train.jsonl", sft)
+    write_rows(folder / "grpo_train.jsonl", grpo_rows("rl", 12))
     return folder
 
 
@@ -101,12 +108,10 @@ def pool(tmp_path_factory, tiny_model_dir):
     """24 problems of four levels: `(path of the rows, {id: row and prompt_ids})`."""
     from transformers import AutoTokenizer
 
-    from data_prep.schema import grpo_row
-    from data_prep.sources import synthetic
     from pipeline.prompts import render_prompt
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
-    rows = [grpo_row(p, "none") for p in synthetic.load("rl", 24, 0, max_level=4)]
+    rows = grpo_rows("rl", 24, max_level=4)
     path = tmp_path_factory.mktemp("pool") / "grpo_train.jsonl"
     write_rows(path, rows)
     prompts = [tokenizer(render_prompt(row["prompt"], tokenizer))["input_ids"] for row in rows]
@@ -149,12 +154,8 @@ def write_recipe(tmp_path, data_dir, tiny_model_dir):
 @pytest.fixture(scope="session")
 def eval_file(tmp_path_factory):
     """Five validation problems."""
-    from data_prep.schema import grpo_row
-    from data_prep.sources import synthetic
-
     path = tmp_path_factory.mktemp("held-out") / "validation.jsonl"
-    rows = [grpo_row(p, "none") for p in synthetic.load("validation", 5, 0, max_level=2)]
-    write_rows(path, rows)
+    write_rows(path, grpo_rows("validation", 5))
     return str(path)
 
 
@@ -176,8 +177,6 @@ def run_stage(write_recipe, monkeypatch):
 @pytest.fixture(scope="session")
 def fork_server():
     """The one server that forks stages; see `tests.integration.fork_server`."""
-    from tests.integration.fork_server import Server
-
     server = Server()
     yield server
     server.close()
@@ -211,17 +210,14 @@ def run_two_processes(tmp_path):
     def call(source, *flags):
         script = tmp_path / "two.py"
         script.write_text(source)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        command = [sys.executable, str(script), *map(str, flags)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
         processes = []
         for rank in range(2):
-            env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
-            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}
-            env |= {"MASTER_PORT": str(port)}
-            command = [sys.executable, str(script), *map(str, flags)]
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-            processes.append(subprocess.Popen(command, env=env, cwd=tmp_path, **pipes))
+            ranked = env | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            processes.append(subprocess.Popen(command, env=ranked, cwd=tmp_path, **pipes))
         try:
             results = [process.communicate(timeout=240) for process in processes]
         finally:

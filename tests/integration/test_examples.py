@@ -1,12 +1,24 @@
-"""The examples, as another project would run them: each short, each with what it promises."""
+"""What another project would run: examples, their patches, and the script of the grader's page."""
 
+import json
+import os
+import re
 import runpy
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pipeline.errors import UserError
+from pipeline.models import card
+from pipeline.models.checkpoints import check_checkpoint
+from pipeline.models.tokenizer import load_tokenizer
 from tests.demo import ROOT
+from tests.integration.conftest import CHATML
 
 pytestmark = pytest.mark.integration
 # What each prints at least; the model is random.
@@ -23,8 +35,21 @@ EXAMPLES = {
 }
 
 
+@pytest.fixture
+def run(monkeypatch):
+    """Run `python examples/NAME.py WORDS` in this process; returns its variables."""
+
+    def call(name, *words):
+        path = ROOT / f"examples/{name}.py"
+        monkeypatch.setattr(sys, "argv", [str(path), *map(str, words)])
+        if name == "chat_template":  # its errors as they are raised
+            return runpy.run_path(str(path))["main"]()
+        return runpy.run_path(str(path), run_name="__main__")
+
+    return call
+
+
 def test_these_are_all_of_them():
-    """A command of its own, which has its own test, apart."""
     found = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert found == {*EXAMPLES, "chat_template"}
 
@@ -36,15 +61,177 @@ def test_curriculum_and_guards_need_no_torch():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs(name, tiny_model_dir, tmp_path, monkeypatch, capfd):
-    path = ROOT / f"examples/{name}.py"
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 40
+def test_an_example_runs(run, name, tiny_model_dir, tmp_path, monkeypatch, capfd):
+    assert len((ROOT / f"examples/{name}.py").read_text(encoding="utf-8").splitlines()) < 40
     monkeypatch.chdir(tmp_path)
-    given = [] if name == "grade" else [str(tiny_model_dir)]
-    monkeypatch.setattr(sys, "argv", [str(path), *given])
-    found = runpy.run_path(str(path), run_name="__main__")
+    found = run(name, *([] if name == "grade" else [tiny_model_dir]))
     text = capfd.readouterr().out
     assert [part for part in EXAMPLES[name] if part not in text] == [], text
     if name == "guards":
         assert found["trainer"].state.global_step < 40
         assert len((tmp_path / "out-guards/events.jsonl").read_text().splitlines()) == 1
+
+
+# docs/grader.md: the grader in a plain TRL trainer
+
+MODEL, CONFIG = '"Qwen/Qwen2.5-0.5B-Instruct"', 'GRPOConfig("runs/trl", '
+
+
+def run_script(path):
+    """The whole of a process."""
+    runpy.run_path(path, run_name="__main__")
+    sys.exit()
+
+
+def test_the_script_of_the_graders_page_trains(fork_server, tiny_model_dir, tmp_path):
+    text = (ROOT / "docs/grader.md").read_text(encoding="utf-8")
+    (script,) = [one for one in re.findall(r"```python\n(.*?)```", text, re.S) if CONFIG in one]
+    assert len([line for line in script.splitlines() if line.strip()]) <= 15 and MODEL in script
+    script = script.replace(MODEL, repr(str(tiny_model_dir)))
+    small = "max_completion_length=8, use_cpu=True, bf16=False, report_to='none', "
+    script = script.replace(CONFIG, f"GRPOConfig({str(tmp_path)!r}, {small}")
+    script += "print(trainer.state.log_history[0]['rewards/correctness_reward/mean'])\n"
+    path = tmp_path / "mine.py"
+    path.write_text(script)
+    (lines,) = fork_server.finish(path, setup=(run_script, str(path)))
+    assert float(lines[-1]) == 0.0  # of a random model
+
+
+# examples/patches
+
+PATCHES = {
+    name: (ROOT / f"examples/patches/{name}.patch").read_text(encoding="utf-8")
+    for name in ("loss", "curriculum", "metric")
+}
+TRAIN = """
+from pipeline.errors import run_cli
+from eval.harness.metrics import sampled_metrics
+from stages import grpo
+
+record = {"verdict": "right", "prediction": "1", "well_formed": True, "cut_off": False}
+record |= {"num_tokens": 1, "lenient": "right", "completion": ""}
+assert sampled_metrics([record, record])["all@2"] == 1.0
+run_cli(grpo.main)
+"""
+
+
+def test_the_patches_apply_and_train(tmp_path, write_recipe):
+    tree = tmp_path / "tree"
+    for name in ("pipeline", "grading", "data_prep", "stages", "eval"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tree / name, ignore=ignored)
+    for patch in PATCHES.values():
+        files = re.findall(r"^\+\+\+ b/(.*)$", patch, re.M)
+        assert 1 <= len(files) == len(set(files)) <= 3
+        subprocess.run(["git", "apply", "-"], cwd=tree, input=patch, text=True, check=True)
+    recipe = write_recipe("grpo", curriculum="uniform:Uniform", drift_penalty=0.1, num_iterations=2)
+    command = [sys.executable, "-c", TRAIN, "--config", str(recipe)]
+    env = os.environ | {"PYTHONPATH": str(tree), "HF_HUB_OFFLINE": "1", "ALLOW_CODE": "1"}
+    pipes = {"capture_output": True, "text": True, "check": False}
+    done = subprocess.run(command, cwd=tree, env=env, **pipes)
+    assert done.returncode == 0, done.stderr
+    folder = Path(json.loads(recipe.read_text())["output_dir"])
+    (state,) = folder.glob("checkpoint-2/extra_state.json")
+    assert "num_batches" in state.read_text()
+
+
+# examples/chat_template.py: a base model with the chat template of another one
+
+
+def change(folder, name, **values):
+    path = folder / name
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(found | values))
+
+
+@pytest.fixture
+def base(tmp_path, tiny_model_dir):
+    """The tiny model as a base model: no template, and the end of a document as its end."""
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "base")
+    (folder / "chat_template.jinja").unlink()
+    pad = AutoTokenizer.from_pretrained(folder).pad_token_id
+    change(folder, "tokenizer_config.json", eos_token="<|endoftext|>")
+    change(folder, "config.json", eos_token_id=pad)
+    change(folder, "generation_config.json", eos_token_id=pad)
+    change(folder, "manifest.json", stage="sft")  # is not the new folder's
+    (folder / "README.md").write_text("---\nlicense: llama3.1\n---\n")
+    return folder
+
+
+@pytest.fixture
+def chat(tmp_path, tiny_model_dir):
+    """A chat model without its weights; its generation has two ends, as Llama's."""
+    ignored = shutil.ignore_patterns("*.safetensors")
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "chat", ignore=ignored)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ends = [tokenizer.pad_token_id, tokenizer.eos_token_id]
+    change(folder, "generation_config.json", eos_token_id=ends)
+    return folder
+
+
+def test_a_base_model_gets_template_and_ends(run, base, chat, tmp_path, capsys):
+    folder = tmp_path / "made/whole"
+    run("chat_template", base, chat, folder)
+    ends = json.loads((chat / "generation_config.json").read_text())["eos_token_id"]
+    assert capsys.readouterr().out.endswith(f"ends at {ends} -> {folder}\n")
+    check_checkpoint(str(folder), "MODEL")
+    tokenizer = load_tokenizer(str(folder), "MODEL", ("chat_template",))
+    assert (tokenizer.chat_template, tokenizer.eos_token) == (CHATML, "<|im_end|>")
+    model, before = (AutoModelForCausalLM.from_pretrained(one) for one in (folder, base))
+    assert model.generation_config.eos_token_id == model.config.eos_token_id == ends
+    for name, weight in before.state_dict().items():
+        assert torch.equal(model.state_dict()[name], weight)
+    assert (folder / "model.safetensors").resolve() == (base / "model.safetensors").resolve()
+    assert not (folder / "manifest.json").exists()
+    assert card.find_licence(str(folder)) == "llama3.1"
+    # BASE and what lies beside the folder are as before.
+    assert not (base / "chat_template.jinja").exists()
+    assert [path.name for path in folder.parent.iterdir()] == ["whole"]
+
+
+def without_weights(base, chat):
+    (base / "model.safetensors").unlink()
+
+
+def without_template(base, chat):
+    (chat / "chat_template.jinja").unlink()
+
+
+def other_token(base, chat):
+    (chat / "chat_template.jinja").write_text(CHATML + "<|object_ref_start|>")
+    tokenizer = AutoTokenizer.from_pretrained(chat)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|object_ref_start|>"]})
+    tokenizer.save_pretrained(chat)
+
+
+def other_id(base, chat):
+    text = (base / "tokenizer.json").read_text()
+    swapped = text.replace("<|im_start|>", "<|x|>").replace("<|im_end|>", "<|im_start|>")
+    (base / "tokenizer.json").write_text(swapped.replace("<|x|>", "<|im_end|>"))
+
+
+def no_folder(base, chat):
+    shutil.rmtree(base)
+
+
+def folder_exists(base, chat):
+    (base.parent / "made/whole").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (without_weights, "^BASE: .* holds no weights"),
+        (no_folder, "^BASE: .* is no folder"),
+        (without_template, "^OTHER: .* has no chat_template"),
+        (other_token, r"^OTHER: .*'<\|object_ref_start\|>' .* and none in "),
+        (other_id, r"^OTHER: .*'<\|im_(start|end)\|>' of its template"),
+        (folder_exists, r"^FOLDER: .*whole exists"),
+    ],
+)
+def test_models_that_do_not_fit_leave_nothing(base, chat, tmp_path, run, harm, message):
+    harm(base, chat)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=message):
+        run("chat_template", base, chat, tmp_path / "made/whole")
+    assert sorted(tmp_path.rglob("*")) == before

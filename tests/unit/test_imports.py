@@ -13,7 +13,7 @@ from tests.import_effects import PRODUCT, ROOT, find_changes, product_modules
 
 # They look at whole recipes: they import anything, and nothing imports them.
 ROOTS = ("stages.preflight", "eval.audit", "benchmarks")
-# They run models, or the harness: see tests/integration/test_architecture.py. Others are light.
+# They run models, or the harness: see tests/integration/test_importing.py. Others are light.
 WITH_MODELS = (
     "data_prep.sampling.generate", "data_prep.sampling.hf", "data_prep.sampling.vllm",
     "eval.audit.__main__", "eval.audit.checks", "eval.audit.inputs", "eval.audit.parsers",

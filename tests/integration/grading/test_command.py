@@ -1,4 +1,4 @@
-"""The command that grades a file, as a process: pipes, interrupts, and texts too large to read."""
+"""The command that grades a file, as a process: what a closed pipe and an interrupt leave."""
 
 import json
 import os
@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import write_rows
+
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
-BOMB = "9^{9^{9^9}}"
 
 
 def start(*arguments):
+    """The command, in a process group of its own as in a terminal."""
     return subprocess.Popen(
         [sys.executable, "-m", "grading", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -28,27 +30,15 @@ def start(*arguments):
     )
 
 
-def write(path, answers):
-    """Rows whose gold is 7."""
-    with path.open("w", encoding="utf-8") as file:
-        for answer in map(str, answers):
-            prediction = f"<think>so</think> \\boxed{{{answer}}}"
-            file.write(json.dumps({"prediction": prediction, "gold": "7"}) + "\n")
+def write(path, num_rows):
+    """The first row is incorrect."""
+    answers = (f"<think>so</think> \\boxed{{{number}}}" for number in range(num_rows))
+    write_rows(path, [{"prediction": answer, "gold": "7"} for answer in answers])
     return path
 
 
-def test_a_text_that_is_too_large_is_a_verdict_and_no_noise(tmp_path):
-    pairs = write(tmp_path / "pairs.jsonl", ["7", BOMB, "8"])
-    process = start(pairs)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0
-    verdicts = [json.loads(line)["verdict"] for line in out.splitlines()]
-    assert verdicts == ["right", "unparseable", "wrong"]
-    assert b"rows with an error: 0" in err
-
-
 def test_a_closed_pipe_ends_it_quietly(tmp_path):
-    process = start(write(tmp_path / "pairs.jsonl", range(50_000)))
+    process = start(write(tmp_path / "pairs.jsonl", 50_000))
     assert json.loads(process.stdout.readline())["verdict"] == "wrong"
     process.stdout.close()
     assert process.stderr.read() == b""
@@ -56,7 +46,7 @@ def test_a_closed_pipe_ends_it_quietly(tmp_path):
 
 
 def test_an_interrupt_says_what_is_left(tmp_path):
-    pairs = write(tmp_path / "pairs.jsonl", range(500_000))
+    pairs = write(tmp_path / "pairs.jsonl", 500_000)
     out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     process = start(pairs, "--out", out)
     deadline = time.monotonic() + 60
@@ -71,10 +61,3 @@ def test_an_interrupt_says_what_is_left(tmp_path):
     assert said and said[2] == str(partial)
     assert (process.returncode, rest, out.exists()) == (130, b"", False)
     assert partial.read_bytes().count(b"\n") == int(said[1].replace(",", "")) < 500_000
-
-
-def test_a_wrong_command_line_is_one_line_and_exit_2(tmp_path):
-    process = start(tmp_path / "missing.jsonl")
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (2, b"")
-    assert err.startswith(b"error: ") and err.count(b"\n") == 1

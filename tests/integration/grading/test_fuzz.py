@@ -28,17 +28,14 @@ settings.load_profile("grader")
 
 PIECES = [
     *"0123456789", *"xyzabnieABC", *"+-*/^_=<>!%.,;:'|()[]{}$ ~&#@?", "\\", "\n", "\t", "\u200b",
-    *"\u00bd\u221a\u03c0\u2212\u00b2\uff15\u221e\u2264\u00e9\u4e2d",
-    "\\frac", "\\dfrac", "\\sqrt", "\\sqrt[3]", "\\pi", "\\infty", "\\pm", "\\cdot", "\\times",
-    "\\le", "\\ne", "\\in", "\\cup", "\\setminus", "\\mathbb{R}", "\\emptyset", "\\{", "\\}", "\\%",
-    "\\$", "\\,", "\\!", "\\\\", "\\left", "\\right", "\\text", "\\text{ cm}", "\\text{ or }",
-    "\\mathrm", "\\mathbf", "\\overline", "\\binom", "\\sin", "\\ln", "\\log_2", "^\\circ",
-    "\\boxed",
-    "\\begin{pmatrix}", "\\end{pmatrix}", "\\begin{cases}", "\\end", "\\over", "\\ldots",
-    "\\approx",
-    " and ", " or ", "dollars", "half", "not ", "km/h", "1e9", "0.\\overline{3}", "1,234", "{,}",
-    "The answer is ", "####", "**", "import os", "\\lfloor", "\\rfloor", "\\angle", "\\mid",
-    "\ud800",
+    *"\u00bd\u221a\u03c0\u2212\u00b2\uff15\u221e\u2264\u00e9\u4e2d", "\\frac", "\\dfrac", "\\sqrt",
+    "\\sqrt[3]", "\\pi", "\\infty", "\\pm", "\\cdot", "\\times", "\\le", "\\ne", "\\in", "\\cup",
+    "\\setminus", "\\mathbb{R}", "\\emptyset", "\\{", "\\}", "\\%", "\\$", "\\,", "\\!", "\\\\",
+    "\\left", "\\right", "\\text", "\\text{ cm}", "\\text{ or }", "\\mathrm", "\\mathbf",
+    "\\overline", "\\binom", "\\sin", "\\ln", "\\log_2", "^\\circ", "\\boxed", "\\begin{pmatrix}",
+    "\\end{pmatrix}", "\\begin{cases}", "\\end", "\\over", "\\ldots", "\\approx", " and ", " or ",
+    "dollars", "half", "not ", "km/h", "1e9", "0.\\overline{3}", "1,234", "{,}", "The answer is ",
+    "####", "**", "import os", "\\lfloor", "\\rfloor", "\\angle", "\\mid", "\ud800",
 ]  # fmt: skip
 noise = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=30).map("".join)
 
@@ -83,8 +80,8 @@ RELATIONS = [
 ]  # fmt: skip
 CONDITIONS = [
     "\\text{ for all }", ",\\ \\forall ", "\\text{ where }", "\\text{ with }", " if ", " when ",
-    ", ",
-    "\\quad (", "\\bmod ", "\\pmod ", "\\text{ for even }", " unless ", " such that ", "\\colon ",
+    ", ", "\\quad (", "\\bmod ", "\\pmod ", "\\text{ for even }", " unless ", " such that ",
+    "\\colon ",
 ]  # fmt: skip
 SETS = [
     "\\mathbb{R}", "\\mathbb{Z}", "\\mathbb N", "\\{1, 2\\}", "(0, \\infty)", "[1, 2] \\cup (3, 4)",
@@ -165,15 +162,12 @@ def test_numbers_compare_by_value_and_both_ways(first, second, is_same, data):
 
 
 JOINED = [
-    "{}, {}", "{} or {}", "{};{}", "{} \\text{{ or }} {}", "\\text{{{} or {}}}",
-    "\\{{{}, {}\\}}", "({}, {})",
-    "[{}, {}]", "{} and {}", "{} = {}", "{} \\approx {}", "{} \\ne {}", "{} < {}", "x = {} = {}",
-    "{} \\\\ {}",
-    "x={}, x={}", "x = {} or x = {}", "\\begin{{pmatrix}}{}\\\\{}\\end{{pmatrix}}",
-    "\\begin{{cases}}{}\\\\{}\\end{{cases}}", "{} \\quad {}", "{} \\lor {}",
-    "{}}} or \\boxed{{{}", "{}}} \\boxed{{{}",
-    "either {} or {}", "{} \\cup {}", "{} (or {})", "{} \\text{{, maybe }} {}", "{} \\mid {}",
-    "{}? {}!?",
+    "{}, {}", "{} or {}", "{};{}", "{} \\text{{ or }} {}", "\\text{{{} or {}}}", "\\{{{}, {}\\}}",
+    "({}, {})", "[{}, {}]", "{} and {}", "{} = {}", "{} \\approx {}", "{} \\ne {}", "{} < {}",
+    "x = {} = {}", "{} \\\\ {}", "x={}, x={}", "x = {} or x = {}",
+    "\\begin{{pmatrix}}{}\\\\{}\\end{{pmatrix}}", "\\begin{{cases}}{}\\\\{}\\end{{cases}}",
+    "{} \\quad {}", "{} \\lor {}", "{}}} or \\boxed{{{}", "{}}} \\boxed{{{}", "either {} or {}",
+    "{} \\cup {}", "{} (or {})", "{} \\text{{, maybe }} {}", "{} \\mid {}", "{}? {}!?",
 ]  # fmt: skip
 
 

@@ -33,18 +33,34 @@ def grade_line(line, tmp_path):
 
 
 LONG = row("<think>" + "so " * 1_000_000 + "</think>" + completion("4")[len(THOUGHT) :])
+SURD = completion(r"\sqrt{16}")
 READ = [
     # line, verdict, extracted
-    (row(), "right", "4"), (row(completion("5")), "wrong", "5"), (row(gold=4), "right", "4"),
-    (row(completion("1/4"), gold=0.25), "right", "1/4"), (row(gold=["5", 4]), "right", "4"),
-    (row(gold=["5", "6"]), "wrong", "4"), (row(""), "no_think", None), (row(4), "no_think", None),
+    (row(), "right", "4"), (row(completion("1/4"), gold=0.25), "right", "1/4"),
+    (row(gold=["5", 4]), "right", "4"), (row(gold=["5", "6"]), "wrong", "4"),
+    (row(""), "no_think", None), (row(4), "no_think", None), (LONG, "right", "4"),
     (row(THOUGHT + "four"), "no_answer", None), (row("\0" + completion("4")), "right", "4"),
-    (row(completion("4") + "\ud800"), "right", "4"), (LONG, "right", "4"),
-    (row(completion(r"\sqrt{16}")), "right", r"\sqrt{16}"),
-    (row(completion(r"\sqrt{16}"), question=r"What is $\sqrt{16}$?"), "wrong", r"\sqrt{16}"),
-    (row(question=None), "right", "4"), (row(question="What is 4?"), "right", "4"),
-    (b"\xef\xbb\xbf" + row() + b"\r\n", "right", "4"), (b" \t" + row() + b" \n", "right", "4"),
+    (row(completion("4") + "\ud800"), "right", "4"), (row(question=None), "right", "4"),
+    (row(SURD), "right", r"\sqrt{16}"),
+    (row(SURD, question=r"What is $\sqrt{16}$?"), "wrong", r"\sqrt{16}"),
+    (b"\xef\xbb\xbf" + row() + b" \r\n", "right", "4"),
 ]  # fmt: skip
+UNREAD = [
+    # line, verdict, words of the error
+    (b'{"prediction": "a", "gold', "unparseable", "truncated"),
+    (b"7", "unparseable", "found int"),
+    (b'{"gold": "4"}', "unparseable", "`prediction` .* no such column"),
+    (b'{"prediction": "4"}', "unparseable", "`gold` .* no such column"),
+    (b'{"prediction": ["4"], "gold": "4"}', "unparseable", "found list"),
+    (b'{"prediction": true, "gold": "4"}', "unparseable", "found bool"),
+    (b'{"prediction": null, "gold": "4"}', "no_answer", "`prediction` .* found NoneType"),
+    (row(gold=None), "unparseable", "found NoneType"),
+    (row(gold=[]), "unparseable", "`gold` is an empty list"),
+    (row(gold=["4", None]), "unparseable", "found NoneType"),
+    (row(gold=""), "unparseable", "the gold cannot be read: ''"),
+    (row("4", gold=""), "no_think", "the gold cannot be read"),
+    (b'{"prediction": "a", "gold": ' + b"9" * 5_000 + b"}", "unparseable", "4300 digits"),
+]
 
 
 @pytest.mark.parametrize(("line", "verdict", "extracted"), READ)
@@ -54,27 +70,7 @@ def test_a_line_that_can_be_read(line, verdict, extracted, tmp_path):
     assert "error" not in output
 
 
-UNREAD = [
-    # line, words of the error
-    (b'{"prediction": "a", "gold', "truncated"), (b"7", "found int"),
-    (b'{"gold": "4"}', "`prediction` .* no such column"),
-    (b'{"prediction": "4"}', "`gold` .* no such column"),
-    (b'{"prediction": ["4"], "gold": "4"}', "found list"), (row(gold=None), "found NoneType"),
-    (b'{"prediction": {}, "gold": "4"}', "found dict"), (row(gold=[]), "`gold` is an empty list"),
-    (b'{"prediction": true, "gold": "4"}', "found bool"), (row(gold=["4", None]), "found NoneType"),
-    (row(gold=[["4"]]), "`gold` .* found list"), (row(gold=""), "the gold cannot be read: ''"),
-    (b'{"prediction": "a", "gold": ' + b"9" * 5_000 + b"}", "4300 digits"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("line", "verdict", "words"),
-    [
-        *((line, "unparseable", words) for line, words in UNREAD),
-        (b'{"prediction": null, "gold": "4"}', "no_answer", "`prediction` .* found NoneType"),
-        (row("4", gold=""), "no_think", "the gold cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("line", "verdict", "words"), UNREAD)
 def test_a_line_that_cannot_be_read(line, verdict, words, tmp_path):
     output = grade_line(line, tmp_path)
     assert output["verdict"] == verdict

@@ -1,14 +1,16 @@
 """Nothing around unsolved work makes it an answer: a condition, a unit, a set, a neutral term.
 
-`tables/decorations.txt` has one decoration a line, `@` for what it decorates.
+`tables/decorations.txt` has one decoration a line, `@` for what it decorates. `cases.jsonl` has
+single copies of a question's formula.
 """
 
-import logging
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from grading.grade import VERDICTS, grade, grade_all
+from grading.grade import grade, grade_all
 
 TABLE = Path(__file__).parent / "tables/decorations.txt"
 DECORATIONS = TABLE.read_text(encoding="utf-8").splitlines()
@@ -27,17 +29,14 @@ CALLS = (
     r"\operatorname{lcm}(@,1)",
 )  # fmt: skip
 QUOTIENTS = [("How many bags of 110 cups are 550 cups?", r"\frac{550}{110}", "5")]
+COSINE = r"\cos 60^\circ \cdot \sqrt{2}"
 COPIES = [
     (r"Evaluate $\sqrt{16}+3$.", r"\sqrt{16}+3", "7"),
     (r"Simplify $\sqrt{75}$.", r"\sqrt{75}", r"5\sqrt{3}"),
     (r"Simplify $3x+5x$.", "3x+5x", "8x"),
     (r"Expand $(x+1)(x+2)$.", "(x+1)(x+2)", "x^2+3x+2"),
     (r"Simplify $\frac{a^2-9}{a-3}$.", r"\frac{a^2-9}{a-3}", "a+3"),
-    (
-        r"Compute $\cos 60^\circ \cdot \sqrt{2}$.",
-        r"\cos 60^\circ \cdot \sqrt{2}",
-        r"\frac{\sqrt2}{2}",
-    ),
+    (f"Compute ${COSINE}$.", COSINE, r"\frac{\sqrt2}{2}"),
     (r"Calculate $(2+3i)(1-i)$.", "(2+3i)(1-i)", "5+i"),
 ]
 
@@ -56,63 +55,36 @@ def test_the_solved_values_are_accepted():
 
 @pytest.mark.parametrize("decoration", DECORATIONS)
 def test_no_decoration_makes_unsolved_work_an_answer(decoration):
-    assert "right" not in verdicts(SUMS, decoration)
-    assert "right" not in verdicts(QUOTIENTS, decoration)
-    assert "right" not in verdicts(COPIES, decoration)
+    assert "right" not in verdicts(SUMS + QUOTIENTS + COPIES, decoration)
     bare = [("", work, gold) for _, work, gold in SUMS]
     if decoration not in CALLS:
         assert "right" not in verdicts(bare, decoration)  # nobody has told the question
 
 
 @pytest.mark.parametrize(
-    "text",
+    "repeated",
     [
-        r"f(x)=cx\text{ for all }\lambda\in\mathbb{R}",
-        r"\mu\pi, \mu \in \mathbb{Z}",
-        r"AB\text{ with }AB\in\mathbb{Z}",
-        r"x_1, x_1 \in \mathbb{N}",
-        r"\{(a,b) : (a,b) \in \mathbb{Z}\}",
+        "2(@)-(@)", r"\frac{@}{2}+\frac{@}{2}", r"\frac{(@)^2}{@}", r"\frac{1}{\frac{1}{@}}",
+        r"100(@)\%", r"\sqrt{@}\sqrt{@}", "-i^2(@)", r"\frac{(@)^3}{(@)^2}", "((@)^{-1})^{-1}",
     ],
-)
-def test_a_condition_on_any_name_is_read(text, caplog):
-    with caplog.at_level(logging.WARNING):
-        for gold in (text, "cx", "5"):
-            assert grade(rf"<think>so</think> \boxed{{{text}}}", gold).verdict in VERDICTS
-    assert caplog.records == []
+)  # fmt: skip
+def test_a_formula_of_the_question_within_an_answer_is_a_copy(repeated):
+    rows = [row for row in COPIES if row[1] not in (r"\sqrt{16}+3", "3x+5x", COSINE)]
+    assert "right" not in verdicts(rows, repeated)
 
 
-@pytest.mark.parametrize("joint", ["+", "/", "^", "=", ",", "!", "-", r"\cup ", r"\pm ", r"\sqrt "])
-@pytest.mark.parametrize("length", [90, 900])
-def test_chains_of_any_length_raise_nowhere(joint, length, caplog):
-    text = joint.join(["(AB)"] * length)
-    with caplog.at_level(logging.WARNING):
-        for prediction, golds in ((text, "5"), ("5", [text, "5"]), (r"\frac{5}{5}", [text, "1"])):
-            found = grade(rf"<think>so</think> \boxed{{{prediction}}}", golds, f"Compute ${text}$.")
-            assert found.verdict in VERDICTS
-    assert caplog.records == []
-
-
-def test_numbers_of_thousands_of_digits_raise_nowhere(caplog):
-    question = "Of $1$ to $2007^{2007}$ one is drawn. The probability is $a/b$. Find $a + b$."
-    with caplog.at_level(logging.WARNING):
-        text = r"<think>so</think> \boxed{1+1108}"
-        assert grade(text, "1109", question).verdict == "unevaluated"
-    assert caplog.records == []
+@settings(max_examples=50, derandomize=True, database=None, deadline=None)
+@given(st.integers(2, 30), st.integers(2, 9), st.integers(1, 99))
+def test_copies_of_a_sum_are_wrong_and_its_value_is_right(root, factor, term):
+    product = rf"{factor}\sqrt{{{root * root}}}"
+    asked, swapped, gold = f"{product}+{term}", f"{term}+{product}", str(root * factor + term)
+    question = f"Evaluate ${asked}$."
+    rows = [(question, text, gold) for text in (asked, swapped, gold, f"{gold}.0")]
+    assert verdicts(rows, "@") == ["wrong", "wrong", "right", "right"]
+    assert verdicts([(f"Which is larger, ${asked}$ or ${term}$?", asked, asked)], "@") == ["right"]
 
 
 def test_a_parameter_of_any_name_is_the_same():
     text = r"<think>so</think> \boxed{\mu\pi, \mu \in \mathbb{Z}}"
     assert grade(text, r"k\pi, k \in \mathbb{Z}").verdict == "right"
     assert grade(text, r"2k\pi, k \in \mathbb{Z}").verdict != "right"
-
-
-def test_a_fault_of_the_grader_is_a_verdict_and_a_warning(monkeypatch, caplog):
-    def fail(*_):
-        raise ValueError("a fault")
-
-    for name in ("match", "golds_as_asked", "is_refused"):
-        with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-            patch.setitem(grade_all.__globals__, name, fail)
-            assert grade(r"<think>so</think> \boxed{2x+x}", "3x").verdict == "unparseable"
-        assert "a fault" in caplog.text
-        caplog.clear()
