@@ -13,30 +13,19 @@ from stages.arguments import DEFAULTS
 PAGE = Path(__file__).with_name("keys.md")
 HEAD = """# Keys
 
-Each stage reads one flat YAML file of its recipe, `configs/<recipe>/<stage>.yaml`. These tables
-list our own keys. `--help` of a stage prints every key with type and default, those of TRL and
-transformers included:
-
-```
-.venv/bin/python -m stages.sft --help
-.venv/bin/python -m stages.grpo --help
-```
-
-[Commands](commands.md) says how the YAML, an overlay and the command line combine. An unknown key
-is an error. `null` gives a key its default again. `{run}` stands for the run's folder. Every YAML
-also takes `env`, a mapping of environment variables for speed and logging.
-Others need `ALLOW_CODE=1`.
-
-`python -m docs.keys` writes this page.
+Each stage reads one flat YAML file, `configs/<recipe>/<stage>.yaml`. These are our own keys.
+`.venv/bin/python -m stages.grpo --help` prints those of TRL and transformers too, with their types. An
+unknown key is an error, and `null` restores a default ([which value wins](commands.md#change-one-key)).
+Every YAML also takes `env`, a mapping of environment variables for speed and logging; others need
+`ALLOW_CODE=1`. `python -m docs.keys` writes this page.
 """
 HUGGING_FACE = """
-It also takes all keys of TRL's `{}` and `{}`. Our defaults differ from theirs for {}.
+Also all keys of TRL's `{}` and `{}`. Our defaults differ for {}.
 """
 SAMPLING = """
 ## Sampling
 
-`difficulty.yaml`, `distill.yaml` and `eval.yaml` take these keys. Their own sections add to them,
-or have another default.
+`difficulty.yaml`, `distill.yaml` and `eval.yaml` take these keys. Their sections add to them.
 """
 GUARDS = """
 ### Guards
