@@ -14,10 +14,10 @@ PAGE = Path(__file__).with_name("keys.md")
 HEAD = """# Keys
 
 Each stage reads one flat YAML file, `configs/<recipe>/<stage>.yaml`. These are our own keys.
-`.venv/bin/python -m stages.grpo --help` prints those of TRL and transformers too, with their types. An
-unknown key is an error, and `null` restores a default ([which value wins](commands.md#change-one-key)).
-Every YAML also takes `env`, a mapping of environment variables for speed and logging; others need
-`ALLOW_CODE=1`. `python -m docs.keys` writes this page.
+`.venv/bin/python -m stages.grpo --help` prints those of TRL and transformers too, with their types.
+An unknown key is an error, and `null` restores a default ([which value
+wins](commands.md#change-one-key)). Every YAML also takes `env`, a mapping of environment variables
+for speed and logging; others need `ALLOW_CODE=1`. `python -m docs.keys` writes this page.
 """
 HUGGING_FACE = """
 Also all keys of TRL's `{}` and `{}`. Our defaults differ for {}.

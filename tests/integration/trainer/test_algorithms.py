@@ -12,9 +12,7 @@ from tests.integration.trainer.runs import read_logs, weights_of
 
 pytestmark = pytest.mark.integration
 PAGE = Path(__file__).parents[3] / "docs/algorithms.md"
-CELLS = re.compile(
-    r"^\|([^|]+)\|[^|]*arXiv:\d{4}\.\d{5}[^|]*\|([^|]+)\|[^|]+\|$", re.MULTILINE
-)
+CELLS = re.compile(r"^\|([^|]+)\|[^|]*arXiv:\d{4}\.\d{5}[^|]*\|([^|]+)\|[^|]+\|$", re.MULTILINE)
 ROWS = {
     name: {k: v for text in re.findall("`(.*?)`", keys) for k, v in yaml.safe_load(text).items()}
     for name, keys in CELLS.findall(PAGE.read_text(encoding="utf-8"))
