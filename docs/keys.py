@@ -9,6 +9,7 @@ from data_prep.sampling import SamplingArguments
 from pipeline.key_types import UNSET, Key, own_keys
 from pipeline.stages import STAGES, Stage, config_name, load
 from stages.arguments import DEFAULTS
+from stages.trainer.guards import RULES
 
 PAGE = Path(__file__).with_name("keys.md")
 HEAD = """# Keys
@@ -30,7 +31,8 @@ SAMPLING = """
 GUARDS = """
 ### Guards
 
-[Guards](grpo.md#guards) watch a run for signs of collapse.
+[Guards](grpo.md#guards) watch a run for signs of collapse. The key of each, such as
+`guard_repetition`, takes `off`, `warn` (the default), `stop` or, but for `no_signal`, `rollback`.
 """
 
 
@@ -68,12 +70,13 @@ def section(name: str, stage: Stage) -> str:
     if issubclass(own, SamplingArguments):
         keys = {name: key for name, key in keys.items() if is_other(key, sampling.get(name))}
     guards = {key: value for key, value in keys.items() if key.startswith("guard_")}
+    limits = {key: guards[key] for key in guards if key.removeprefix("guard_") not in RULES}
     text = f"\n## {config_name(name)}.yaml\n\nThe stage `{name}`: {stage.meaning}.\n"
     if stage.hf:
         ours = " and ".join(f"`{key}: {str(value).lower()}`" for key, value in DEFAULTS.items())
         text += HUGGING_FACE.format(*stage.hf, ours)
     text += table({key: value for key, value in keys.items() if key not in guards})
-    return text + (GUARDS + table(guards) if guards else "")
+    return text + (GUARDS + table(limits) if guards else "")
 
 
 def page() -> str:
