@@ -9,39 +9,30 @@ from data_prep.sampling import SamplingArguments
 from pipeline.key_types import UNSET, Key, own_keys
 from pipeline.stages import STAGES, Stage, config_name, load
 from stages.arguments import DEFAULTS
+from stages.trainer.guards import RULES
 
 PAGE = Path(__file__).with_name("keys.md")
 HEAD = """# Keys
 
-Each stage reads one flat YAML file of its recipe, `configs/<recipe>/<stage>.yaml`. These tables
-list our own keys. `--help` of a stage prints every key with type and default, those of TRL and
-transformers included:
-
-```
-.venv/bin/python -m stages.sft --help
-.venv/bin/python -m stages.grpo --help
-```
-
-[Commands](commands.md) says how the YAML, an overlay and the command line combine. An unknown key
-is an error. `null` gives a key its default again. `{run}` stands for the run's folder. Every YAML
-also takes `env`, a mapping of environment variables for speed and logging.
-Others need `ALLOW_CODE=1`.
-
-`python -m docs.keys` writes this page.
+Each stage reads one flat YAML file, `configs/<recipe>/<stage>.yaml`. These are our own keys.
+`.venv/bin/python -m stages.grpo --help` prints those of TRL and transformers too, with their types.
+An unknown key is an error, and `null` restores a default ([which value
+wins](commands.md#change-one-key)). Every YAML also takes `env`, a mapping of environment variables
+for speed and logging; others need `ALLOW_CODE=1`. `python -m docs.keys` writes this page.
 """
 HUGGING_FACE = """
-It also takes all keys of TRL's `{}` and `{}`. Our defaults differ from theirs for {}.
+Also all keys of TRL's `{}` and `{}`. Our defaults differ for {}.
 """
 SAMPLING = """
 ## Sampling
 
-`difficulty.yaml`, `distill.yaml` and `eval.yaml` take these keys. Their own sections add to them,
-or have another default.
+`difficulty.yaml`, `distill.yaml` and `eval.yaml` take these keys. Their sections add to them.
 """
 GUARDS = """
 ### Guards
 
-[Guards](grpo.md#guards) watch a run for signs of collapse.
+[Guards](grpo.md#guards) watch a run for signs of collapse. The key of each, such as
+`guard_repetition`, takes `off`, `warn` (the default), `stop` or, but for `no_signal`, `rollback`.
 """
 
 
@@ -79,12 +70,13 @@ def section(name: str, stage: Stage) -> str:
     if issubclass(own, SamplingArguments):
         keys = {name: key for name, key in keys.items() if is_other(key, sampling.get(name))}
     guards = {key: value for key, value in keys.items() if key.startswith("guard_")}
+    limits = {key: guards[key] for key in guards if key.removeprefix("guard_") not in RULES}
     text = f"\n## {config_name(name)}.yaml\n\nThe stage `{name}`: {stage.meaning}.\n"
     if stage.hf:
         ours = " and ".join(f"`{key}: {str(value).lower()}`" for key, value in DEFAULTS.items())
         text += HUGGING_FACE.format(*stage.hf, ours)
     text += table({key: value for key, value in keys.items() if key not in guards})
-    return text + (GUARDS + table(guards) if guards else "")
+    return text + (GUARDS + table(limits) if guards else "")
 
 
 def page() -> str:

@@ -46,7 +46,7 @@ def svg(width: int, height: int, title: str, parts: list[str]) -> str:
 
 
 def draw_accuracy(theme: str) -> str:
-    """The points that each training adds to its SFT model; GRPO's own are rounded down."""
+    """The points that each training adds to its SFT model."""
     colors, width, height = COLORS[theme], 640, 264
     gains = json.loads(STUDY.read_text(encoding="utf-8"))["gains"]
     lefts, panel, top, row = (196, 428), 176, 82, 36
@@ -73,14 +73,13 @@ def draw_accuracy(theme: str) -> str:
             value, *ends = gains[label][test]
             y, zero, end = top + row * number + 6, place(left, 0), place(left, value)
             low_x, high_x = (place(left, each) for each in ends)
-            shown = math.floor(10 * value) / 10 if key == "correct" else value  # never above
             middle = y + 10
             parts += [
                 f"<rect x='{min(zero, end)}' y='{y}' width='{abs(round(end - zero, 1))}' "
                 f"height='20' fill='{colors[key]}'/>",
                 f"<path d='M{low_x} {middle}H{high_x}M{low_x} {middle - 4}v8"
                 f"M{high_x} {middle - 4}v8' stroke='{colors['text']}' fill='none'/>",
-                text(max(zero, high_x) + 5, middle + 5, f"{shown:+.1f}", colors["text"], 13),
+                text(max(zero, high_x) + 5, middle + 5, f"{value:+.1f}", colors["text"], 13),
             ]
     for number, (_, key, words) in enumerate(ROWS):
         color = colors["text" if key == "correct" else "soft"]

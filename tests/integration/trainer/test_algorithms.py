@@ -12,9 +12,7 @@ from tests.integration.trainer.runs import read_logs, weights_of
 
 pytestmark = pytest.mark.integration
 PAGE = Path(__file__).parents[3] / "docs/algorithms.md"
-CELLS = re.compile(
-    r"^\| ([^|]+) \| [^|]*arXiv:\d{4}\.\d{5}[^|]*\| ([^|]+) \| [^|]+ \|$", re.MULTILINE
-)
+CELLS = re.compile(r"^\|([^|]+)\|[^|]*arXiv:\d{4}\.\d{5}[^|]*\|([^|]+)\|[^|]+\|$", re.MULTILINE)
 ROWS = {
     name: {k: v for text in re.findall("`(.*?)`", keys) for k, v in yaml.safe_load(text).items()}
     for name, keys in CELLS.findall(PAGE.read_text(encoding="utf-8"))
@@ -36,7 +34,7 @@ def plain_weights():
 
 
 def test_the_table_is_read_whole():
-    lines = re.findall(r"^\| (?!name|---)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    lines = re.findall(r"^\|(?!name|---)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(lines) == len(ROWS) > 12
 
 

@@ -94,13 +94,10 @@ def test_passes_are_filled_as_the_trainer_fills_them(update_tokens, is_padded):
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_the_page_s_passes_and_tokens_are_the_plan_s(name):
+def test_a_recipe_makes_the_passes_of_trl(name):
     recipe, _ = read_recipe(PlanArguments(recipe=str(ROOT / "configs" / name)))
     work, trl = update_of(recipe)
-    lines = (ROOT / "docs/speed.md").read_text(encoding="utf-8").splitlines()
-    (row,) = (line for line in lines if line.startswith("|`") and f"`{name}`" in line)
-    assert row.endswith(f"|{trl.passes}|{work.tokens / 1000:,.0f}|{trl.tokens / 1000:,.0f}|")
-    assert work.passes == trl.passes
+    assert work.passes == trl.passes and work.tokens < trl.tokens
 
 
 @pytest.mark.parametrize(
