@@ -14,8 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.integration.trainer.fsdp_on_cpu import HALF, shard_on_cpu
-from tests.integration.trainer.recorders import record_batches
-from tests.integration.trainer.runs import read_extra, read_history
+from tests.integration.trainer.runs import read_extra, read_history, record_batches
 
 pytestmark = pytest.mark.integration
 needs_deepspeed = pytest.mark.skipif(not find_spec("deepspeed"), reason="DeepSpeed not installed")

@@ -15,7 +15,7 @@ from stages.arguments import SFT, SftArguments
 from stages.rules import check_sft_keys
 from stages.trainer.update import RoundingNumbers
 from tests.integration.fork_server import DIED
-from tests.integration.trainer.recorders import tell
+from tests.integration.trainer.runs import tell
 from tests.settings import settings_of
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from data_prep.sampling.hf import load_checkpoint
 from tests.integration.fork_server import DIED
 from tests.integration.trainer.fsdp_on_cpu import HALF, shard_on_cpu
-from tests.integration.trainer.recorders import record_batches
+from tests.integration.trainer.runs import record_batches
 
 pytestmark = pytest.mark.integration
 LORA = {
