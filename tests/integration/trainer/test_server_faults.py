@@ -9,6 +9,7 @@ from pipeline import manifest
 from tests.integration.trainer.runs import (
     PAYS_FOR_LOOPS,
     read_events,
+    read_history,
     read_logs,
     weights_of,
     whole_checkpoints,
@@ -116,6 +117,9 @@ def test_a_validation_of_its_own_sampling_leaves_the_training_as_it_is(
     assert code == 0, log
     assert weights_of(folder) == wanted
     assert server.sampled[0.5, 0.9] == 2 * 5 and {*server.sampled} == {(0.5, 0.9), (1.0, 1.0)}
+    evaluated = [log for log in read_history(folder) if "eval_avg@2" in log]
+    # The log-probs are of another temperature than the samples.
+    assert len(evaluated) == 2 and not any("sampling" in key for log in evaluated for key in log)
 
 
 @pytest.mark.slow

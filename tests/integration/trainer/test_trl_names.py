@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import os
 import re
+import shlex
 import textwrap
 from pathlib import Path
 from pydoc import locate
@@ -19,14 +20,17 @@ import yaml
 from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.generation import vllm_generation
+from trl.scripts import vllm_serve
 from trl.trainer.utils import RepeatSampler
 
 from pipeline.errors import UserError
 from pipeline.key_types import HF_SOURCES, UNSET, hf_keys
 from stages.arguments import GRPO, GrpoArguments
+from stages.host import SERVE, server_flags
 from stages.rules import CLIP, check_grpo_keys
 from stages.trainer.grpo_trainer import MathGRPOTrainer
 from tests.settings import settings_of
+from tests.unit.stages.helpers import grpo
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
@@ -241,6 +245,14 @@ def test_an_engine_that_does_not_start_is_one_line(build_engine):
         build_engine(refuse, vllm_gpu_memory_utilization=0.3)
     assert str(error.value).startswith("use_vllm: vLLM does not start with ")
     assert str(error.value).endswith("_utilization: 0.3): Available memory (1/2) is less")
+
+
+def test_how_a_server_is_started(monkeypatch):
+    """TRL's own start adds what a trainer needs; ours leaves out a limit beyond GRPO."""
+    monkeypatch.setattr(vllm_serve, "is_vllm_available", lambda min_version: True)
+    theirs = vllm_serve.build_command(vllm_serve.ScriptArguments(model="MODEL", dtype="float16"))
+    ours = shlex.split(SERVE)[4:] + server_flags(grpo({"fp16": True, "bf16": False}))
+    assert {*ours} <= {*theirs}
 
 
 def test_sft_trainer_reads_tokenized_rows_with_a_mask(tiny_model_dir, tmp_path):
