@@ -9,7 +9,8 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from tests.files import read_rows, write_rows
+from stages import rewards
+from tests.files import write_rows
 from tests.integration.trainer.runs import read_logs, weights_of
 
 pytestmark = pytest.mark.integration
@@ -72,37 +73,17 @@ def test_two_steps(run_stage, read_events, pass_rates, data_dir, tiny_model_dir,
     assert AutoTokenizer.from_pretrained(folder).chat_template == template
 
 
-def test_the_recipes_keys_reach_the_rewards(run_stage, data_dir, tmp_path, monkeypatch):
-    """And a row may have several golds; rewards that grade do it once for each batch."""
-    from stages import rewards
-
-    grade_rollouts, forms = rewards.grade_rollouts, []
+def test_a_batch_is_graded_once_as_the_recipe_says(run_stage, monkeypatch):
+    forms, grade_rollouts = [], rewards.grade_rollouts
 
     def spy(*batch, **form):
         forms.append(form)
         return grade_rollouts(*batch, **form)
 
     monkeypatch.setattr(rewards, "grade_rollouts", spy)
-    rows = read_rows(data_dir / "grpo_train.jsonl")
-    rows[0]["answers"] += ["-1"]
-    path = tmp_path / "several.jsonl"
-    write_rows(path, rows)
-    funcs = ["correctness_reward", "rlinf_reward", "repetition_penalty", "overlong"]
-    funcs.append("cosine_scaled_reward")
-    settings = {"reward_funcs": funcs, "reward_weights": [0, 0, 1, 0.25, 0], "overlong_cache": 12}
-    settings |= {"cosine_max_len": 24, "cosine_min_value_wrong": -4.0}
-    settings |= {"repetition_ngram_size": 1, "repetition_max_penalty": 2.0, "final_number": True}
-    (log, _) = read_logs(run_stage("grpo", train_file=str(path), **settings))
-    form = {"think_prefilled": False, "final_number": True, "own_graders": None}
-    assert forms == [form] * 2
-    # Cut off at 12 tokens or nearly: the cache is the whole length, so the penalty is their share.
-    expected = -log["rollout/response_length"] / 12
-    assert log["rewards/overlong/mean"] == pytest.approx(expected)
-    # Incorrect, and at most half of 24 tokens: the first half of the wave from -4 to -0.5.
-    assert -4 < log["rewards/cosine_scaled_reward/mean"] <= -2.25
-    assert -2 < log["rewards/repetition_penalty/mean"] < 0
-    parts = log["rewards/repetition_penalty/mean"] + 0.25 * expected
-    assert log["rollout/rewards"] == pytest.approx(parts)
+    funcs = {"reward_funcs": ["correctness_reward", "rlinf_reward"], "reward_weights": [1.0, 1.0]}
+    run_stage("grpo", final_number=True, **funcs)
+    assert forms == [{"think_prefilled": False, "final_number": True, "own_graders": None}] * 2
 
 
 def test_too_few_problems_are_refused_before_anything_is_touched(run_stage, pass_rates, tmp_path):

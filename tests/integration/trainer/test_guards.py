@@ -75,7 +75,7 @@ METRICS = {
 @pytest.mark.parametrize("weight", [1.0, 0.0])
 def test_the_statistics_are_those_of_the_log(train, ends, observed, weight):
     """Informative groups are those of the rewards that are paid."""
-    weights = {"reward_weights": [weight, weight - 1], "guard_no_signal": "warn"}
+    weights = {"reward_weights": [weight, -1.0], "guard_no_signal": "warn"}
     logs = read_logs(train(max_steps=3, mask_truncated_completions=True, **weights, **ends))
     assert [step for step, _ in observed] == [0, 1, 2]
     for (_, found), log in zip(observed, logs, strict=True):
@@ -89,9 +89,7 @@ def test_the_statistics_are_those_of_the_log(train, ends, observed, weight):
             assert found["moved_share"] == log["guard/weights"] > 0.9
         assert log["train/masked_completions"] == log["rollout/cut_off_rate"]
     assert 0 < max(found["cut_off_rate"] for _, found in observed) < 1
-    assert weight or any(
-        log["frac_reward_zero_std"] != log["rollout/uniform_groups"] for log in logs
-    )
+    assert any(log["frac_reward_zero_std"] != log["rollout/uniform_groups"] for log in logs)
 
 
 def test_a_batch_that_is_masked_has_repetition_and_no_entropy(train):
