@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.trainer.recorders import tell
+from tests.integration.trainer.runs import tell
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ HALF = SHARDED.format(0.5)
 
 
 def shard_on_cpu(*more):
-    """Set up a process of a launch with `fsdp2.yaml`; then what `more` names in `recorders`.
+    """Set up a process of a launch with `fsdp2.yaml`; then what `more` names in `runs`.
 
     It prints `HALF` for a model of whose weights half are its own.
     """
@@ -18,7 +18,7 @@ def shard_on_cpu(*more):
     from accelerate.utils import DistributedType
 
     from stages.run import launch
-    from tests.integration.trainer import recorders
+    from tests.integration.trainer import runs
 
     init, prepare = AcceleratorState.__init__, accelerator.fsdp2_prepare_model
 
@@ -33,11 +33,11 @@ def shard_on_cpu(*more):
     def prepare_and_tell(*args):
         weights = [*(model := prepare(*args)).parameters()]
         share = sum(w.to_local().numel() for w in weights) / sum(w.numel() for w in weights)
-        recorders.tell(SHARDED.format(share))
+        runs.tell(SHARDED.format(share))
         return model
 
     accelerator.fsdp2_prepare_model = prepare_and_tell
     AcceleratorState.__init__ = init_sharded
     launch.check_fsdp_device = lambda is_cpu: None
     for name in more:
-        getattr(recorders, name)()
+        getattr(runs, name)()

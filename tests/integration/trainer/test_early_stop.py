@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.integration.trainer.recorders import tell, weights_checksum
+from tests.integration.trainer.runs import tell, weights_checksum
 
 pytestmark = pytest.mark.integration
 

@@ -3,13 +3,15 @@
 import functools
 import json
 import math
+import shutil
 
 import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from tests.files import read_rows, write_rows
-from tests.integration.trainer.runs import read_logs
+from stages import rewards
+from tests.files import write_rows
+from tests.integration.trainer.runs import read_logs, weights_of
 
 pytestmark = pytest.mark.integration
 
@@ -65,66 +67,23 @@ def test_two_steps(run_stage, read_events, pass_rates, data_dir, tiny_model_dir,
         expected = means[0] + 0.5 * means[1] + means[2]
         assert log["rollout/rewards"] == pytest.approx(expected) and means[2] < 0
 
-    trained = AutoModelForCausalLM.from_pretrained(folder).state_dict()
-    before = AutoModelForCausalLM.from_pretrained(tiny_model_dir).state_dict()
-    assert any((trained[name] != before[name]).any() for name in before)
+    assert weights_of(folder) != weights_of(tiny_model_dir)
+    AutoModelForCausalLM.from_pretrained(folder)
     template = AutoTokenizer.from_pretrained(tiny_model_dir).chat_template
     assert AutoTokenizer.from_pretrained(folder).chat_template == template
 
 
-def test_the_recipes_keys_reach_the_rewards(run_stage, data_dir, tmp_path, monkeypatch):
-    """And a row may have several golds; rewards that grade do it once for each batch."""
-    from stages import rewards
-
-    grade_rollouts, forms = rewards.grade_rollouts, []
+def test_a_batch_is_graded_once_as_the_recipe_says(run_stage, monkeypatch):
+    forms, grade_rollouts = [], rewards.grade_rollouts
 
     def spy(*batch, **form):
         forms.append(form)
         return grade_rollouts(*batch, **form)
 
     monkeypatch.setattr(rewards, "grade_rollouts", spy)
-    rows = read_rows(data_dir / "grpo_train.jsonl")
-    rows[0]["answers"] += ["-1"]
-    path = tmp_path / "several.jsonl"
-    write_rows(path, rows)
-    funcs = ["correctness_reward", "rlinf_reward", "repetition_penalty", "overlong"]
-    funcs.append("cosine_scaled_reward")
-    settings = {"reward_funcs": funcs, "reward_weights": [0, 0, 1, 0.25, 0], "overlong_cache": 12}
-    settings |= {"cosine_max_len": 24, "cosine_min_value_wrong": -4.0}
-    settings |= {"repetition_ngram_size": 1, "repetition_max_penalty": 2.0, "final_number": True}
-    (log, _) = read_logs(run_stage("grpo", train_file=str(path), **settings))
-    form = {"think_prefilled": False, "final_number": True, "own_graders": None}
-    assert forms == [form] * 2
-    # Cut off at 12 tokens or nearly: the cache is the whole length, so the penalty is their share.
-    expected = -log["rollout/response_length"] / 12
-    assert log["rewards/overlong/mean"] == pytest.approx(expected)
-    # Incorrect, and at most half of 24 tokens: the first half of the wave from -4 to -0.5.
-    assert -4 < log["rewards/cosine_scaled_reward/mean"] <= -2.25
-    assert -2 < log["rewards/repetition_penalty/mean"] < 0
-    parts = log["rewards/repetition_penalty/mean"] + 0.25 * expected
-    assert log["rollout/rewards"] == pytest.approx(parts)
-
-
-def test_the_loose_format_reward_pays_for_empty_blocks(run_stage, monkeypatch):
-    """The model writes noise; half of its completions get the blocks of the published collapse."""
-    from stages import rewards
-
-    loose = rewards.REWARDS["loose_think_format_reward"]
-
-    def with_blocks(*, completions, **batch):
-        texts = [
-            "<think></think><answer></answer>" * 2 * (at % 2) for at in range(len(completions))
-        ]
-        blocks = [[{"role": "assistant", "content": text}] for text in texts]
-        noise = loose(completions=completions, **batch)
-        return [max(pair) for pair in zip(noise, loose(completions=blocks, **batch), strict=True)]
-
-    monkeypatch.setitem(rewards.REWARDS, "loose_think_format_reward", with_blocks)
-    funcs = ["correctness_reward", "loose_think_format_reward"]
-    logs = read_logs(run_stage("grpo", reward_funcs=funcs, reward_weights=[1.0, 0.5]))
-    assert [log["rewards/with_blocks/mean"] for log in logs] == [0.5, 0.5]
-    assert [log["rollout/rewards"] for log in logs] == [0.25, 0.25]
-    assert all(log["grad_norm"] > 0 for log in logs)
+    funcs = {"reward_funcs": ["correctness_reward", "rlinf_reward"], "reward_weights": [1.0, 1.0]}
+    run_stage("grpo", final_number=True, **funcs)
+    assert forms == [{"think_prefilled": False, "final_number": True, "own_graders": None}] * 2
 
 
 def test_too_few_problems_are_refused_before_anything_is_touched(run_stage, pass_rates, tmp_path):
@@ -168,54 +127,24 @@ def test_without_a_limit_completions_may_fill_the_context(run_stage, data_dir):
     assert math.isfinite(rows[0]["loss"])
 
 
-RATE = 0.3
-DROPOUT = {
-    "qwen2": {"attention_dropout": RATE, "num_key_value_heads": 2},
-    "gpt2": {"resid_pdrop": RATE},
-    "falcon": {"hidden_dropout": RATE},  # read from the configuration in each pass
-}
-LORA = {"use_peft": True, "lora_dropout": 0.0, "lora_target_modules": ["all-linear"]}
-TWO_STEPS = {"steps_per_generation": 2, "per_device_train_batch_size": 4, "max_mean_ratio": 9.0}
-
-
-@pytest.fixture
-def with_dropout(tiny_model_dir, tmp_path):
-    """A model of a kind whose config.json has a dropout; returns its folder."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    def make(kind):
-        tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
-        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-        sizes |= {"vocab_size": len(tokenizer), "bos_token_id": None, "initializer_range": 0.3}
-        ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-        config = AutoConfig.for_model(kind, **sizes, **ids, **DROPOUT[kind])
-        AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / kind)
-        tokenizer.save_pretrained(tmp_path / kind)
-        return tmp_path / kind
-
-    return make
-
-
-@pytest.mark.parametrize(("kind", "lora"), [*((kind, {}) for kind in DROPOUT), ("qwen2", LORA)])
+@pytest.mark.usefixtures("graded_by_chance")
+@pytest.mark.parametrize("is_asked", [False, True])
 def test_the_dropout_of_the_model_spoils_neither_ratio_nor_kl(
-    run_stage, with_dropout, graded_by_chance, capsys, kind, lora
+    run_stage, tiny_model_dir, tmp_path, capsys, is_asked
 ):
-    model = with_dropout(kind)
-    keys = {"model_name_or_path": str(model), "beta": 0.1, "save_steps": 2} | TWO_STEPS | lora
-    folder = run_stage("grpo", max_prompt_length=256, **keys)
+    """Unless the recipe asks for it; the saved model has it in either case."""
+    model = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text()) | {"attention_dropout": 0.3}
+    (model / "config.json").write_text(json.dumps(config))
+    keys = {"steps_per_generation": 2, "per_device_train_batch_size": 4, "save_steps": 2}
+    keys |= {"beta": 0.1, "max_mean_ratio": 9.0} | ({"disable_dropout": False} if is_asked else {})
+    folder = run_stage("grpo", model_name_or_path=str(model), **keys)
     first = read_logs(folder)[0]  # before any update
-    assert first["kl"] == pytest.approx(0, abs=1e-6)
-    assert first["train/mean_ratio"] == pytest.approx(1, abs=1e-5)
-    assert capsys.readouterr().out.count(f"{next(iter(DROPOUT[kind]))} {RATE:g}") == 1
-    rate = next(iter(DROPOUT[kind].items()))
-    for place in [folder] if lora else [folder, folder / "checkpoint-2"]:
-        assert rate in json.loads((place / "config.json").read_text()).items()
-
-
-@pytest.mark.parametrize("way", ["of the model", "of the recipe"])
-def test_a_recipe_may_ask_for_dropout(run_stage, with_dropout, graded_by_chance, way):
-    asked = {"model_init_kwargs": {"attention_dropout": RATE}}
-    if way == "of the model":
-        asked = {"disable_dropout": False, "model_name_or_path": str(with_dropout("qwen2"))}
-    first = read_logs(run_stage("grpo", beta=0.1, **TWO_STEPS, **asked))[0]
-    assert first["kl"] > 1e-4 and abs(first["train/mean_ratio"] - 1) > 1e-4
+    if is_asked:
+        assert first["kl"] > 1e-4 and abs(first["train/mean_ratio"] - 1) > 1e-4
+    else:
+        assert first["kl"] == pytest.approx(0, abs=1e-6)
+        assert first["train/mean_ratio"] == pytest.approx(1, abs=1e-5)
+    assert ("attention_dropout 0.3" in capsys.readouterr().out) is not is_asked
+    for place in (folder, folder / "checkpoint-2"):
+        assert json.loads((place / "config.json").read_text())["attention_dropout"] == 0.3

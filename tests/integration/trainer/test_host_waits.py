@@ -5,13 +5,9 @@ itself, several times a micro-batch for its log, is not.
 """
 
 import pytest
-import torch
 from trl import GRPOTrainer
 
 from benchmarks.host_waits import ON_HOST, OTHERS, Questions
-from stages.trainer import grpo_trainer, rows_apart, update
-from stages.trainer.grpo_trainer import MathGRPOTrainer
-from stages.trainer.guard_actions import GuardActions
 from stages.trainer.guards import GUARDS
 
 pytestmark = pytest.mark.integration
@@ -21,24 +17,6 @@ STEPS = 2
 NOT_ASKING = ON_HOST | {
     "GuardActions._is_graded", "decode", "draw", "FiniteNumbers.on_train_begin", OTHERS,
 }  # fmt: skip
-
-
-@pytest.fixture
-def asked(run_stage, graded_by_chance, monkeypatch):
-    """Train two steps of the stage; returns the questions of its steps."""
-
-    def call(**settings):
-        questions, train = Questions(NOT_ASKING), GRPOTrainer.train
-
-        def counted(self, *args, **kwargs):
-            with questions:
-                return train(self, *args, **kwargs)
-
-        monkeypatch.setattr(GRPOTrainer, "train", counted)
-        run_stage("grpo", max_steps=STEPS, report_to="none", **settings)
-        return questions.counts
-
-    return call
 
 
 # Once a generation: the answers' lengths and the curriculum's, the guards', the update's plan.
@@ -67,42 +45,20 @@ CASES = {
 }
 
 
-def settings_of(case):
-    sizes = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
-    return {
-        "update_tokens": "auto",
-        "curriculum": "predictive",
-        "prompt_components": 0,
-        **sizes,
-        **CASES[case][0],
-    }
-
-
+@pytest.mark.usefixtures("graded_by_chance")
 @pytest.mark.parametrize("case", CASES)
-def test_questions_of_two_steps(asked, case):
-    _, each_step, others = CASES[case]
-    assert asked(**settings_of(case)) == dict.fromkeys(each_step, STEPS) | others
+def test_questions_of_two_steps(run_stage, monkeypatch, case):
+    settings, each_step, others = CASES[case]
+    questions, train = Questions(NOT_ASKING), GRPOTrainer.train
 
+    def counted(self, *args, **kwargs):
+        with questions:
+            return train(self, *args, **kwargs)
 
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (MathGRPOTrainer, "_choose"), (MathGRPOTrainer, "_prepare_inputs"),
-        (MathGRPOTrainer, "compute_loss"), (update, "sort_rows"), (update.Layout, "inputs"),
-        (update.PackedForward, "__call__"), (rows_apart, "model_inputs"),
-        (GuardActions, "note_entropy"), (GuardActions, "on_step_end"),
-    ],
-)  # fmt: skip
-def test_one_more_question_is_noticed(asked, monkeypatch, owner, name):
-    function = getattr(owner, name)
-
-    def asking(*args, **kwargs):
-        torch.ones(1).item()
-        return function(*args, **kwargs)
-
-    case = "a generation each step"
-    monkeypatch.setattr(owner, name, asking)
-    for module in (grpo_trainer, update):  # that have imported it
-        if hasattr(module, name):
-            monkeypatch.setattr(module, name, asking)
-    assert sum(asked(**settings_of(case)).values()) > STEPS * len(CASES[case][1])
+    monkeypatch.setattr(GRPOTrainer, "train", counted)
+    always = {
+        "update_tokens": "auto", "curriculum": "predictive", "prompt_components": 0,
+        "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4, "max_steps": STEPS,
+    }  # fmt: skip
+    run_stage("grpo", **always | settings)
+    assert questions.counts == dict.fromkeys(each_step, STEPS) | others

@@ -1,19 +1,22 @@
-"""The trainer in a plain TRL script: what such scripts may ask for."""
+"""The trainer in a plain TRL script: what such scripts may ask for.
 
-import sys
+With every part switched off it trains as TRL's own trainer does, bit for bit.
+"""
+
 import zlib
-from types import SimpleNamespace
 
 import pytest
 import torch
 from datasets import Dataset
+from pandas import read_parquet
 from transformers import AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 from pipeline.errors import UserError
 from stages.trainer.curriculum import PredictiveCurriculum, Refill
-from stages.trainer.grpo_trainer import MathGRPOTrainer
+from stages.trainer.grpo_trainer import METRIC_NAMES, MathGRPOTrainer
 from stages.trainer.guards import GuardSettings
+from tests.integration.trainer.runs import read_events
 
 pytestmark = pytest.mark.integration
 ROWS = [{"prompt": f"{a} + {b} =", "total": a + b} for a in range(6) for b in range(4)]
@@ -52,7 +55,6 @@ def used(trainer):
 
 
 CASES = {
-    "refill": {"rounds": 2},
     "iterations": {"rounds": 2, "trl": {"num_iterations": 2, "steps_per_generation": 2,
                                         "per_device_train_batch_size": 4}},
     "TRL's order": {"trl": {"shuffle_dataset": False}, "choose": lambda count: None},
@@ -104,23 +106,48 @@ def test_what_a_script_gets_wrong_is_named(build):
             build(**settings).train()
 
 
-def test_without_a_grader_the_evaluation_is_trls(build):
-    """Of one set and of several, in batches and between steps; guards and early stop look away."""
-    ours = {"curriculum": None, "guards": GuardSettings(), "max_mean_ratio": 5.0}
-    sets = {"one": Dataset.from_list(ROWS[:4]), "other": Dataset.from_list(ROWS[4:8])}
-    keys = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2, "max_steps": 2}
-    logs = []
-    for cls in (GRPOTrainer, MathGRPOTrainer):
-        more = {} if cls is GRPOTrainer else ours
-        trainer = build(cls, trl=keys, eval_dataset=sets, **more)
-        trainer.train()
-        logs.append([
-            {key: value for key, value in log.items() if "time" not in key and "second" not in key}
-            for log in trainer.state.log_history
-            if any(key.startswith("eval_") for key in log)
-        ])  # fmt: skip
-    assert not trainer._is_kept  # no minibatch of an optimizer step
-    assert logs[0] == logs[1] and {"eval_one_loss", "eval_reward"} <= logs[0][0].keys()
+WARN = GuardSettings(
+    patience=1, min_entropy=100.0, repetition_ngram=1, max_repetition=0.0, max_repetitive_share=0.0
+)
+TIMES = ("time", "second")
+
+
+def test_what_is_off_leaves_no_trace(build, tmp_path):
+    """Bit for bit TRL's steps, evaluations and weights; guards that warn leave their metrics."""
+    keys = {
+        "eval_strategy": "steps", "eval_steps": 2, "num_generations_eval": 2, "max_steps": 8,
+        "steps_per_generation": 2, "per_device_train_batch_size": 4, "log_completions": True,
+        "num_completions_to_print": 0,
+    }  # fmt: skip
+    rows = {"train_dataset": Dataset.from_list(ROWS[:6])}  # three generation batches an epoch
+    sets = {"one": Dataset.from_list(ROWS[6:9]), "other": Dataset.from_list(ROWS[9:12])}
+    expected = build(GRPOTrainer, folder="stock", trl=keys, eval_dataset=sets, **rows)
+    expected.train()
+    theirs = [without_times(log) for log in expected.state.log_history]
+    assert {"eval_one_loss", "eval_reward"} <= {key for log in theirs for key in log}
+    assert any(log.get("grad_norm") for log in theirs)
+    for name, ours in (("off", {}), ("warned", {"guards": WARN, "max_mean_ratio": 1e9})):
+        found = build(curriculum=None, folder=name, trl=keys, eval_dataset=sets, **rows, **ours)
+        found.train()
+        assert not found._is_kept  # no minibatch of an optimizer step
+        added = set()
+        for log, their in zip(found.state.log_history, theirs, strict=True):
+            assert {key: log[key] for key in their} == their
+            added |= {key for key in log if key not in their and not any(map(key.count, TIMES))}
+        pairs = zip(found.model.parameters(), expected.model.parameters(), strict=True)
+        assert all(torch.equal(one, other) for one, other in pairs)
+        tables = [sorted((tmp_path / one / "completions").iterdir()) for one in ("stock", name)]
+        for one, other in zip(*tables, strict=True):
+            assert read_parquet(one).equals(read_parquet(other))
+        fired = {event["guard"] for event in read_events(tmp_path / name)}
+        if ours:
+            assert fired >= {"repetition", "entropy"} and added > {*METRIC_NAMES}
+        else:
+            assert not fired and added == {*METRIC_NAMES}
+
+
+def without_times(log):
+    return {key: value for key, value in log.items() if not any(map(key.count, TIMES))}
 
 
 def test_a_moved_reference_is_that_of_a_resumed_run(build, tmp_path):
@@ -171,30 +198,9 @@ def test_experts_are_balanced_over_all_passes(build, mixture_dir, lora):
             assert found[key] == pytest.approx(stock[key], rel=1e-4, abs=1e-6), key
 
 
-def test_a_samplers_log_probs_correct_the_loss(build):
-    """As with vLLM, whose place a function takes; groups of two rounds are merged with theirs."""
-
-    def sample(prompts, trainer):
-        generator = torch.Generator().manual_seed(len(weights))
-        weights.append(0)
-        ids = torch.randint(10, 200, (len(prompts), 6), generator=generator).tolist()
-        prompt_ids = trainer.processing_class(prompts)["input_ids"]
-        logps = [[-5.0] * 6] * len(ids)
-        return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logps}
-
-    weights = []
-    trainer = build(rounds=2, rollout_func=sample, update_tokens=60)
-    trainer.use_vllm, trainer._last_loaded_step = True, 0
-    trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
-    trainer.train()
-    logs, key = trainer.state.log_history[:3], "sampling/importance_sampling_ratio/mean"
-    assert len(weights) > 3 and all(key in log for log in logs)
-    assert any(log["grad_norm"] for log in logs)
-
-
 # Dead groups
 
-LOSSES = ("dapo", "grpo", "dr_grpo", "luspo", "sapo", "cispo", "vespo")
+LOSSES = ("dapo", "grpo", "dr_grpo", "luspo", "sapo")
 
 
 @pytest.mark.parametrize("loss_type", LOSSES)
@@ -228,43 +234,3 @@ def test_a_dropped_group_is_as_if_never_generated(build, loss_type):
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     assert found[0][0] != 0
-
-
-# Several processes
-
-
-def train_as_one_of_two(model, folder):
-    """The whole of a script's process; what it holds in the end is printed."""
-    args = GRPOConfig(
-        folder, num_generations=4, per_device_train_batch_size=4, max_completion_length=6,
-        max_steps=3, report_to="none", use_cpu=True, bf16=False, disable_tqdm=True,
-        ddp_find_unused_parameters=False, num_iterations=2, beta=0.1, sync_ref_model=True,
-        ref_model_sync_steps=1, learning_rate=1e-2, eval_strategy="steps", eval_steps=2,
-        per_device_eval_batch_size=4, logging_steps=1,
-    )  # fmt: skip
-    curriculum = PredictiveCurriculum([0] * len(ROWS), 4, args.seed, num_components=1)
-    curriculum = Refill(curriculum, 1)  # it reads a part of the prompts before each batch
-    parts = {"curriculum": curriculum, "dead_groups": "drop", "update_tokens": 40}
-    trainer = MathGRPOTrainer(
-        model, my_reward, args, Dataset.from_list(ROWS), Dataset.from_list(ROWS[:4]),
-        correctness="my_reward", **parts,
-    )  # fmt: skip
-    find_rows, seen = trainer._rows, []
-    trainer._rows = lambda problems: seen.append(find_rows(problems)) or seen[-1]
-    trainer.train()
-    for model in (trainer.model, trainer.ref_model):
-        print("END", float(sum(part.double().abs().sum() for part in model.parameters())))  # noqa: T201
-    print("END", curriculum.state_dict())  # noqa: T201
-    print("OWN", [row["prompt"] for rows in seen for row in rows[::4]])  # noqa: T201
-    sys.exit()
-
-
-def test_two_processes_hold_one_model_and_one_curriculum(fork_server, tiny_model_dir, tmp_path):
-    setup = (train_as_one_of_two, str(tiny_model_dir), str(tmp_path / "out"))
-    lines = fork_server.finish(tmp_path / "script", 2, setup=setup)
-    ends, own = (
-        [[line for line in part if line.startswith(mark)] for part in lines]
-        for mark in ("END", "OWN")
-    )
-    assert ends[0] == ends[1] and len(ends[0]) == 3
-    assert own[0] != own[1] and own[0]

@@ -16,8 +16,15 @@ import pytest
 from tests.integration.fork_server import DIED
 from tests.integration.stages.stage_processes import steps_on_disk
 from tests.integration.trainer.fsdp_on_cpu import shard_on_cpu
-from tests.integration.trainer.recorders import record_batches, record_micro_steps
-from tests.integration.trainer.runs import read_extra, read_history, read_logs, weights_of, without
+from tests.integration.trainer.runs import (
+    read_extra,
+    read_history,
+    read_logs,
+    record_batches,
+    record_micro_steps,
+    weights_of,
+    without,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -67,19 +74,19 @@ CASES = {
         {"max_steps": 13, "per_device_train_batch_size": 8, "curriculum": "predictive",
          "rest_batches": 1, "prompt_components": 1},
         # The last: it is done, lies at no epoch's end, and has no manifest.
-        ["saved 1", "generating 4", "saving 6", "saved 6", "saved 13"],
+        ["generating 4", "saving 6", "saved 13"],
     ),
     "one batch for four steps": (
         1,
         {"max_steps": 15, "per_device_train_batch_size": 4, "steps_per_generation": 4,
          "use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_target": 5.0},
-        ["saved 2", "saving 7", "generating 12", "any 13"],  # 12 steps an epoch
+        ["saved 2", "saving 7", "any 13"],  # 12 steps an epoch
     ),
     "two processes": (
         2,
         {"max_steps": 9, "per_device_train_batch_size": 4, "steps_per_generation": 2,
          "curriculum": "predictive+refill", "rest_batches": 1},
-        ["saved 1", "saving 3:1", "saved 6:1", "any 7"],  # 6 steps an epoch
+        ["saving 3:1", "saved 6:1", "any 7"],  # 6 steps an epoch
     ),
     "evaluations inside generation batches": (
         1,
@@ -87,7 +94,7 @@ CASES = {
          "num_generations_eval": 2, "per_device_eval_batch_size": 4, "max_steps": 7,
          "per_device_train_batch_size": 4, "steps_per_generation": 4,
          "curriculum": "predictive", "rest_batches": 0},
-        ["evaluating 3", "evaluating 6", "saving 6"],
+        ["evaluating 3", "saving 6"],
     ),
 }  # fmt: skip
 
@@ -155,7 +162,6 @@ SAME_RECIPE = (1, None, {"per_device_train_batch_size": 4})
 TWO = (2, "cpu", {"per_device_train_batch_size": 4})
 ZERO2 = (2, "zero2", {"per_device_train_batch_size": 4})
 ZERO2_ALONE = (1, "zero2", {})
-ZERO3 = (2, "zero3", {"per_device_train_batch_size": 4})
 FSDP2 = (2, "fsdp2", {"per_device_train_batch_size": 4})
 FSDP2_ALONE = (1, "fsdp2", {})
 FSDP2_OTHER_ROWS = (1, "fsdp2", {"per_device_train_batch_size": 4})
@@ -165,7 +171,6 @@ LAUNCHES = {
     "sft, two": ("sft", TWO, [SAME_RECIPE, ZERO2], ONE),
     "grpo, two": ("grpo", TWO, [SAME_RECIPE], ONE),
     "zero2": ("sft", ZERO2, [ZERO2_ALONE, TWO], ZERO2),
-    "zero3": ("grpo", ZERO3, [ZERO2], ZERO3),
     "sft, fsdp2": ("sft", FSDP2_ALONE, [], FSDP2),
     "grpo, fsdp2": ("grpo", FSDP2, [FSDP2_OTHER_ROWS, TWO], FSDP2_ALONE),
 }

@@ -1,5 +1,7 @@
 """The update in passes of similar rows gives TRL's losses, gradients, metrics and weights."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -33,6 +35,8 @@ CASES = {
     "masked": MINIBATCHES | {"mask_truncated_completions": True},
     "uniform groups": ONLY_RIGHT | {"num_generations": 2},
     "uniform groups with entropy bonus": ONLY_RIGHT | {"num_generations": 2, "entropy_coef": 0.1},
+    "no gradient at all": MINIBATCHES
+    | {"reward_weights": [1.0], "reward_funcs": ["think_format_reward"]},
 }  # fmt: skip
 HAS_UNGRADED = {
     "uniform groups": True, "uniform groups with entropy bonus": False, "reference": False,
@@ -85,46 +89,37 @@ def train(run_stage, graded_by_chance, unlike_lengths, tmp_path, monkeypatch):
     return call
 
 
+def assert_alike(found, expected, keys=SAME):
+    """Logs and final weights of two runs."""
+    for log, theirs in zip(found[0], expected[0], strict=True):
+        assert log.keys() == theirs.keys()
+        for key in keys & log.keys():
+            assert log[key] == pytest.approx(theirs[key], rel=2e-4, abs=2e-6), key
+    for name, weight in found[1].items():
+        torch.testing.assert_close(weight, expected[1][name], rtol=2e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_losses_and_weights_are_those_of_trl(train, case):
+    """With `auto` in as many passes; micro-batches without a gradient need no backward pass."""
     settings = CASES[case]
-    expected, weights, stock_passes = train("stock", **settings)
-    found, found_weights, passes = train("ours", update_tokens=NUM_TOKENS, **settings)
-    assert not stock_passes
-    assert max(graded + ungraded for _, graded, ungraded in passes) > 1
-    for log, theirs in zip(found, expected, strict=True):
-        assert log.keys() == theirs.keys()
-        is_whole = "gradient_accumulation_steps" not in settings
-        for key in (SAME | WHOLE if is_whole else SAME) & log.keys():
-            assert log[key] == pytest.approx(theirs[key], rel=2e-4, abs=2e-6), key
-    assert any(log["grad_norm"] > 0.01 for log in found)
-    for name, weight in found_weights.items():
-        torch.testing.assert_close(weight, weights[name], rtol=2e-4, atol=1e-4)
-    # Within the update, some rows go through without a gradient.
-    has_ungraded = any(ungraded for is_graded, _, ungraded in passes if is_graded)
-    if case in HAS_UNGRADED:
-        assert has_ungraded == HAS_UNGRADED[case]
-
-
-@pytest.mark.parametrize("case", [*CASES, "no gradient at all"])
-def test_auto_makes_as_many_passes_as_trl(train, case):
-    """Whole micro-batches without a gradient need no backward pass; the rest is TRL's."""
-    nothing = {"reward_weights": [1.0], "reward_funcs": ["think_format_reward"]}
-    settings = CASES.get(case, MINIBATCHES | nothing)
-    expected, weights, _ = train("stock", **settings)
-    found, found_weights, passes = train("ours", update_tokens="auto", **settings)
-    for log, theirs in zip(found, expected, strict=True):
-        for key in SAME & log.keys():
-            assert log[key] == pytest.approx(theirs[key], rel=2e-4, abs=2e-6), key
-    for name, weight in found_weights.items():
-        torch.testing.assert_close(weight, weights[name], rtol=2e-4, atol=1e-4)
-    update = [graded + ungraded for is_graded, graded, ungraded in passes if is_graded]
-    assert set(update) == {1}
     num_micro = settings.get("gradient_accumulation_steps", 1)
-    assert len(update) == STEPS * num_micro
-    ungraded = sum(number for is_graded, _, number in passes if is_graded)
+    expected = train("stock", **settings)
+    assert not expected[2]
+    auto = train("auto", update_tokens="auto", **settings)
+    assert_alike(auto, expected)
+    update = [(graded, ungraded) for is_graded, graded, ungraded in auto[2] if is_graded]
+    assert {sum(pair) for pair in update} == {1} and len(update) == STEPS * num_micro
     if case == "no gradient at all":  # the last of each step goes backward, for every weight's zero
-        assert ungraded == STEPS * (num_micro - 1)
+        assert sum(ungraded for _, ungraded in update) == STEPS * (num_micro - 1)
+        return
+    assert any(log["grad_norm"] > 0.01 for log in auto[0])
+    ours = train("ours", update_tokens=NUM_TOKENS, **settings)
+    assert_alike(ours, expected, SAME if num_micro > 1 else SAME | WHOLE)
+    assert max(graded + ungraded for _, graded, ungraded in ours[2]) > 1
+    # Within the update, some rows go through without a gradient.
+    has_ungraded = any(ungraded for is_graded, _, ungraded in ours[2] if is_graded)
+    assert has_ungraded == HAS_UNGRADED.get(case, has_ungraded)
 
 
 @pytest.mark.parametrize("case", ["reference", "LoRA", "uniform groups"])
@@ -134,19 +129,13 @@ def test_one_attention_call_for_all_rows_trains_as_trl(
 ):
     """FlashAttention, and for `sdpa` torch's own."""
     calls = varlen_on_cpu.install(monkeypatch) if attention == "sdpa" else flash_calls
-    settings = CASES[case]
     monkeypatch.setattr(rows_apart, "has_varlen", lambda *args: False)
-    expected, weights, _ = train("stock", **settings)
+    expected = train("stock", **CASES[case])
     monkeypatch.setattr(rows_apart, "has_varlen", lambda *args: attention == "sdpa")
-    found, found_weights, _ = train(
-        "ours", **settings, update_tokens=NUM_TOKENS, attn_implementation=attention
-    )
+    keys = {"update_tokens": NUM_TOKENS, "attn_implementation": attention}
+    found = train("ours", **CASES[case], **keys)
     assert max(map(len, calls)) > 1
-    for log, theirs in zip(found, expected, strict=True):
-        for key in SAME & log.keys():
-            assert log[key] == pytest.approx(theirs[key], rel=2e-4, abs=2e-6), key
-    for name, weight in found_weights.items():
-        torch.testing.assert_close(weight, weights[name], rtol=2e-4, atol=1e-4)
+    assert_alike(found, expected)
 
 
 @pytest.fixture(scope="module")
@@ -245,14 +234,9 @@ def test_rows_of_one_prompt_share_it(tiny_model_dir, max_tokens, has_lone_row):
     ids[:, :7] = torch.randint(5, 260, (3, 7))[problems]
     labels = ids.masked_fill(mask == 0, -100)
     labels[:, :7] = -100
-    sizes: list[list[int]] = [[], []]
-    found = []
+    found, num_tokens = [], []
     for shares in (False, True):
-
-        def spy(*args, tokens=sizes[shares], **kwargs):
-            tokens.append(kwargs["input_ids"].numel())
-            return model(*args, **kwargs)
-
+        spy = Mock(side_effect=model)
         forward = packed(spy, max_tokens, True, 7, shares=shares)
         model.zero_grad()
         outputs = forward(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
@@ -260,11 +244,9 @@ def test_rows_of_one_prompt_share_it(tiny_model_dir, max_tokens, has_lone_row):
         (outputs.log_probs * scored).square().sum().backward()
         gradients = [weight.grad.clone() for weight in model.parameters()]
         found.append([outputs.log_probs * scored, outputs.entropy * scored, *gradients])
+        num_tokens.append(sum(call.kwargs["input_ids"].numel() for call in spy.call_args_list))
     assert_equal(found[1], found[0])
-    sizes = [sum(each) for each in sizes]
-    assert sizes[1] < sizes[0]
-    if max_tokens == 1000:  # all of a prompt but its last token is there once
-        assert sizes[0] - sizes[1] == 2 * 6  # two more rows of problem 0
+    assert num_tokens[1] < num_tokens[0]
 
 
 def test_autocast_keeps_the_gradient(scored):

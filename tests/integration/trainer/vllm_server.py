@@ -26,9 +26,8 @@ class StandIn:
 
     Attributes:
         faults: (path, number of the request to it, from 1) -> what then happens instead: "die",
-            "hang", "restart" (with the checkpoint's weights; then it answers), an HTTP status,
-            "overwrite" (has the checkpoint's weights until the next sync) or "forget" (has them
-            from then on, whatever it is sent).
+            "hang", "restart" (with the checkpoint's weights; then it answers), an HTTP status or
+            "forget" (has the checkpoint's weights from then on, whatever it is sent).
         calls: paths of the requests, in their order.
         sampled: how many prompts were completed, by temperature and top_p.
     """
@@ -82,8 +81,6 @@ class StandIn:
             return None
         if fault == "restart":
             self.load()
-        if fault == "overwrite":
-            self.model = self.read()
         self.forgets |= fault == "forget"
         try:
             status, answer = (fault, "no") if isinstance(fault, int) else self.answer(path, body)
@@ -184,12 +181,12 @@ def update_named_params(self, metadata, named_params):
     self._finish_weight_update()
 
 
-def with_client(backoff_max=0.05):
+def with_client():
     """Set up a process that trains with a stand-in."""
     from trl.generation import vllm_client, vllm_generation
 
     from stages import host, rewards
-    from tests.integration.trainer.recorders import grade_by_checksum
+    from tests.integration.trainer.runs import grade_by_checksum
 
     os.environ["NO_PROXY"] = "127.0.0.1"
     torch.set_num_threads(1)
@@ -199,7 +196,7 @@ def with_client(backoff_max=0.05):
     vllm_client._HAS_RESET_PREFIX_CACHE_SUCCESS = True
     vllm_client.VLLMClient.init_communicator = init_communicator
     vllm_client.VLLMClient.update_named_params = update_named_params
-    vllm_client.Retry = partial(vllm_client.Retry, backoff_max=backoff_max)
+    vllm_client.Retry = partial(vllm_client.Retry, backoff_max=0.05)
     rewards.grade_rollouts = grade_by_checksum
 
 

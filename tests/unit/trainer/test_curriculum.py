@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import defaultdict, deque
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -13,17 +12,19 @@ import torch
 from pipeline.errors import UserError
 from stages.arguments import MODES, GrpoArguments
 from stages.trainer.curriculum import (
-    Curriculum,
     PredictiveCurriculum,
     Refill,
     add_binomial,
     build_curriculum,
+    check_choice,
     expected_rate,
     find_peers,
     keep_by_pass_rate,
     useful_chance,
 )
+from stages.trainer.resume import states_of
 from stages.trainer.rollouts import Groups
+from tests.files import write_rows
 
 SIZE = 8  # rollouts in a group
 
@@ -174,20 +175,6 @@ def test_useful_groups_by_what_the_peers_show():
     assert uniform.mean() > 0.55
     uniform = run(build(peers=KINDS), SKEWED, 30, 16)[1]
     assert uniform.mean() < 0.2 and uniform[10:].mean() < 0.12
-
-
-def test_a_policy_that_gets_better_is_followed():
-    """From 0.03 % to 30 % on the hardest level, from 73 to 99.9 % on the easiest."""
-    levels = np.repeat([-8.0, -5.0, -2.0, 1.0], 100)
-    base = levels + np.random.default_rng(2).normal(0, 0.7, 400)
-    curriculum = build(peers=levels.tolist())
-    chosen, uniform = run(curriculum, lambda batch: sigmoid(base + 0.1 * batch), 72, 12)
-    assert all(part.mean() < 0.33 for part in np.split(uniform, 4))
-    chosen = np.array(chosen)
-    assert (levels[chosen[5:15]] > -3).mean() > 0.85
-    assert (levels[chosen[-10:]] < -1).mean() > 0.85
-    p = sigmoid(base + 3.6)  # half way, all problems alike
-    assert (p**SIZE + (1 - p) ** SIZE).mean() > 0.5
 
 
 def test_an_update_is_that_of_two_normals_on_a_grid():
@@ -362,7 +349,7 @@ def test_keep_by_pass_rate(low, high, kept):
 
 
 def write_counts(path, *rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     return str(path)
 
 
@@ -467,43 +454,19 @@ def test_refill_asks_for_as_many_as_the_rank_with_most_uniform_groups():
     assert refill.state_dict() == refill.curriculum.state_dict()
 
 
-def test_a_curriculum_with_its_own_next_round(monkeypatch):
-    """Its problems are generated for; one of two uniform groups finds a useful one to take."""
-    from trl import GRPOTrainer
+# A curriculum of the user's own
 
-    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
-    right = [[1.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]  # of each problem
-    rounds = iter([[2, 3], None])
+@pytest.mark.parametrize("chosen", [[0], "ab", {0: 1, 1: 2}, [-1, 0], [4, 0], [0, True], [0, 1.0]])
+def test_a_choice_that_is_not_so_many_rows_is_refused(chosen):
+    check_choice("Mine.choose", [0, 3], 2, 4)
+    check_choice("Mine.choose", np.array([0, 3]), 2, 4)
+    with pytest.raises(UserError, match=r"^curriculum: Mine\.choose "):
+        check_choice("Mine.choose", chosen, 2, 4)
 
-    def generate(self, rows):
-        ids, flat = (
-            torch.tensor([[row] for row in rows]),
-            [x for row in rows[::2] for x in right[row]],
-        )
-        self._groups = Groups(ids[::2, 0], torch.tensor([flat]).T, torch.tensor(flat))
-        for name in ("prompt", "completion"):
-            self._logs[name].extend(rows)
-        return {"prompt_ids": ids, "completion_mask": torch.ones_like(ids)}
 
-    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", generate)
-    trainer = object.__new__(MathGRPOTrainer)
-    trainer.curriculum = Curriculum([{}] * 4, 2, 0)
-    trainer.curriculum.max_rounds = 2
-    trainer.curriculum.choose = lambda count: [0, 1, 2]
-    trainer.curriculum.next_round = lambda groups: next(rounds)
-    trainer.accelerator = SimpleNamespace(num_processes=1, process_index=0, gather=lambda x: x)
-    trainer.model = SimpleNamespace(training=True)
-    trainer.processing_class = SimpleNamespace(pad_token_id=0)
-    trainer.guard_actions, trainer.train_dataset, trainer.num_generations = None, range(4), 2
-    trainer.dead_groups = "keep"
-    trainer.scale_rewards, trainer.reward_weights = "none", torch.ones(1)
-    logged = {"frac_reward_zero_std": [0.5], "rollout/uniform_groups": [0.5]}
-    trainer._metrics = {"train": defaultdict(list, logged)}
-    columns = {name: deque(maxlen=6) for name in ("prompt", "completion", "advantages")}
-    trainer._logs = columns | {"rewards": {}, "extra": {}}
-    batch = trainer._generate_and_score_completions([None] * 6)
-    assert batch["prompt_ids"].flatten().tolist() == [3, 3, 1, 1, 2, 2] == [*columns["prompt"]]
-    assert batch["advantages"].tolist() == [-0.5, 0.5, 0.5, -0.5, 0.0, 0.0]
-    assert trainer._metrics["train"]["frac_reward_zero_std"][-1] == pytest.approx(1 / 3)
-    assert trainer._metrics["train"]["rollout/uniform_groups"] == pytest.approx([0.6])  # of all 5
+@pytest.mark.parametrize("state", [{"weight": 1j}, {"seen": [{7: 1}]}, {"a": {"b": ({None: 1},)}}])
+def test_a_state_that_json_does_not_keep_is_refused(state):
+    part = SimpleNamespace(state_dict=lambda: state)
+    with pytest.raises(UserError, match=r"^curriculum: state_dict\(\) of SimpleNamespace "):
+        states_of({"curriculum": part})

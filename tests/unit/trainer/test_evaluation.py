@@ -6,13 +6,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from pipeline.errors import UserError
 from stages.arguments import GRPO, GrpoArguments
 from stages.grpo import hold_out, sample_problems
 from stages.host import check_grpo
 from stages.rules import check_grpo_keys
-from stages.trainer.evaluation import FILE, average_at_k, is_better, keep_if_best, read_best
+from stages.trainer.evaluation import (
+    FILE,
+    HeldOutCounts,
+    average_at_k,
+    is_better,
+    keep_if_best,
+    read_best,
+)
+from tests.files import write_rows
 from tests.settings import settings_of
 from tests.unit.stages.helpers import write_model
 
@@ -55,19 +64,16 @@ def build_row(number, question=None):
     return row | {"answers": [str(number + 1)]}
 
 
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.fixture
 def files(tmp_path):
     """A recipe whose files exist: 10 problems to train on, 5 held out."""
     write_model(tmp_path / "sft")
+    write_rows(tmp_path / "train.jsonl", map(build_row, range(10)))
+    write_rows(tmp_path / "validation.jsonl", map(build_row, range(20, 25)))
     return ON | {
         "model_name_or_path": str(tmp_path / "sft"),
-        "train_file": write_rows(tmp_path / "train.jsonl", map(build_row, range(10))),
-        "eval_file": write_rows(tmp_path / "validation.jsonl", map(build_row, range(20, 25))),
+        "train_file": str(tmp_path / "train.jsonl"),
+        "eval_file": str(tmp_path / "validation.jsonl"),
         "eval_problems": 4,
     }
 
@@ -96,10 +102,12 @@ def test_a_held_out_question_that_is_trained_on_is_named(files, tmp_path):
     """Whatever it is spelt like, and with or without the bare question beside the prompt."""
     rows = [build_row(20), build_row(7, "what is  7+1"), build_row(21)]
     del rows[1]["question"]
-    path = write_rows(tmp_path / "shared.jsonl", rows)
+    write_rows(tmp_path / "shared.jsonl", rows)
     words = r"eval_file: .*shared\.jsonl:2: the question is also in .*train\.jsonl:8 \(1 of 3 are\)"
     with pytest.raises(UserError, match=words):
-        check_grpo(grpo(files | {"eval_file": path, "eval_problems": None}))
+        check_grpo(
+            grpo(files | {"eval_file": str(tmp_path / "shared.jsonl"), "eval_problems": None})
+        )
 
 
 def test_the_choice_depends_on_seed_and_rows_alone():
@@ -128,6 +136,23 @@ def test_average_and_standard_error():
     # Shares 1, 0.5, 0: mean 0.5, standard deviation 0.5.
     assert average_at_k([4, 2, 0], 4) == pytest.approx((0.5, 0.5 / 3**0.5))
     assert average_at_k([1, 1], 1) == (1, 0)
+
+
+def test_copies_of_a_problem_that_another_process_has_count_once():
+    """Of the numbers 0 and 1 here, 2 and again 0 there, each with two completions."""
+    counts = HeldOutCounts(2, ends={9})
+    there = [[2, 2, 0, 8], [0, 0, 2, 6]]  # number, correct, cut off, tokens
+    accelerator = SimpleNamespace(
+        device="cpu", gather=lambda mine: torch.cat([mine, torch.tensor(there)])
+    )
+    rows = [{"held_out": number} for number in (0, 0, 1, 1)]
+    completions = [[5, 9], [5, 6, 7], [9], [9]]
+    counts.add(rows, ["right", "wrong", "no_answer", "wrong"], completions, accelerator)
+    assert len(counts) == 3
+    assert counts.metrics() == {
+        "eval_avg@2": pytest.approx(0.5), "eval_avg@2_stderr": pytest.approx(0.5 / 3**0.5),
+        "eval_cut_off_rate": 1 / 6, "eval_response_length": 15 / 6,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

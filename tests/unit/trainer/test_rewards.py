@@ -49,10 +49,7 @@ def build(name, think_prefilled=False, config=config(), **keys):  # noqa: B008 -
         (RIGHT, "3", 0.0),
         ("<think>so</think> It is \\boxed{0.5}.", "\\frac{1}{2}", 1.0),
         ("<think>so</think> \\boxed{3} or \\boxed{2}", "2", 0.0),  # hedging
-        ("<think>\\boxed{2}</think> so it is", "2", 0.0),  # answer inside the thought only
-        ("<think>1 + 1 = \\boxed{2}", "2", 0.0),  # cut off in the thought
         ("\\boxed{2}", "2", 0.0),  # no thought
-        ("<think>so</think> <answer>2</answer>", "2", 0.0),  # tags were not asked for
         ("", "2", 0.0),
     ],
 )
@@ -175,34 +172,21 @@ def test_only_a_correct_answer_earns_a_graded_reward(name):
     ("completion", "form", "value"),
     [
         ("<think>so</think> It is \\boxed{2}.", "box", 1.0),
-        ("<think>\\boxed{3}, no</think> \\boxed{2}", "box", 1.0),
         ("<think>so</think> <answer>2</answer>", "tags", 1.0),
         ("<think>so</think> So: <answer> \\boxed{2} </answer> Done.", "tags", 1.0),
         ("<think>so</think> It is 2.", "box", 0.0),  # no answer
-        ("<think>so</think> \\boxed{2", "box", 0.0),
         ("<think>so</think> \\boxed{ }", "box", 0.0),
         ("<think>so</think> \\boxed{2} \\boxed{2}", "box", 0.0),
         ("<think>so</think> \\boxed{2}", "tags", 0.0),  # the other form
-        ("<think>so</think> <answer>2</answer>", "box", 0.0),
         ("<think>so</think> \\boxed{2} </answer></answer>", "box", 0.0),
         ("<think>so</think> <answer>2</answer></answer>", "tags", 0.0),
-        ("<think>so</think> <answer><answer>2</answer></answer>", "tags", 0.0),
         ("<think>so</think> <answer>2</answer> <answer>2</answer>", "tags", 0.0),
-        ("<think>so</think> </answer>2<answer>", "tags", 0.0),
         ("<think>so</think> <answer></answer>", "tags", 0.0),
         ("<think>so</think> <answer>\\boxed{2} \\boxed{3}</answer>", "tags", 0.0),
         ("<think>so <answer>2</answer></think> <answer>2</answer>", "tags", 0.0),
-        ("<think>so </answer></think> \\boxed{2}", "box", 0.0),
-        ("<think>so</think>", "box", 0.0),  # nothing after the thought
-        ("<think>so</think> \n\u200b", "box", 0.0),
-        ("<think></think> \\boxed{2}", "box", 0.0),  # empty
         ("<think>\u200b</think> \\boxed{2}", "box", 0.0),
         ("<think>a</think> <think>b</think> \\boxed{2}", "box", 0.0),  # doubled
-        ("<think>a</think> \\boxed{2} <think>", "box", 0.0),  # reopened
         ("<think>a</think> \\boxed{2} </think>", "box", 0.0),  # closed twice
-        ("<think><think>a</think></think> \\boxed{2}", "box", 0.0),  # nested
-        ("</think> \\boxed{2} <think>", "box", 0.0),  # reversed
-        ("so</think> \\boxed{2}", "box", 0.0),  # never opened
         ("<think>so \\boxed{2}", "box", 0.0),  # never closed
         ("", "box", 0.0),
     ],
@@ -223,10 +207,8 @@ def test_format_with_a_prefilled_thought_and_with_a_final_number():
 LOOSE = [
     ("<think>so</think> <answer>2</answer>", 1.0),
     ("<think></think><answer></answer>" * 9, 1.0),  # into which the published run collapsed
-    ("<think>a</think> <think></think> <answer>2</answer> <answer>", 1.0),
     ("<answer>2</answer> <think>so</think>", 1.0),
     ("</think> <think>so</think> </answer> <answer>2</answer>", 1.0),
-    ("<think>so</think> \\boxed{2}", 0.0),
     ("<answer>2</answer>", 0.0),
     ("so</think> <answer>2</answer>", 0.0),  # never opened
     ("<think>so <answer>2</answer>", 0.0),  # never closed
@@ -247,14 +229,20 @@ def test_loose_format_with_a_prefilled_thought():
     assert reward(completions=chat(*texts)) == [1.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "value"),
-    [(0, 0), (499, 0), (500, 0), (503, -0.001), (650, -0.05), (800, -0.1), (900, -0.1)],
-)
-def test_length_penalty(num_tokens, value):
-    reward = build("soft_length_penalty", length_penalty_start=500, length_penalty_end=800)
-    (found,) = reward(completion_ids=[[7] * num_tokens], completions=chat("x"))
-    assert found == pytest.approx(value, abs=1e-12)
+LENGTHS = {  # keys, and what so many tokens earn; a completion that is cut off has 100
+    "soft_length_penalty": (
+        {"length_penalty_start": 500, "length_penalty_end": 800},
+        {0: 0, 500: 0, 503: -0.001, 650: -0.05, 800: -0.1, 900: -0.1},
+    ),
+    "overlong": ({"overlong_cache": 20}, {0: 0, 80: 0, 81: -0.05, 90: -0.5, 100: -1, 101: -1}),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_penalties_of_length(name):
+    keys, values = LENGTHS[name]
+    batch = {"completion_ids": [[7] * n for n in values], "completions": chat(*"x" * len(values))}
+    assert build(name, **keys)(**batch) == pytest.approx([*values.values()], abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -266,22 +254,9 @@ def test_length_penalty(num_tokens, value):
     ],
 )
 def test_repetition_penalty(ids, size, value):
-    """TRL's function, by hand."""
-    keys = {"repetition_ngram_size": size, "repetition_max_penalty": 0.5}
-    reward = build("repetition_penalty", **keys)
-    batch = {"completion_ids": [ids], "completions": chat("x")}
-    assert reward(**batch) == pytest.approx([value / 2], abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("num_tokens", "value"),
-    [(0, 0), (80, 0), (81, -0.05), (90, -0.5), (100, -1), (101, -1)],
-)
-def test_overlong(num_tokens, value):
-    """TRL's function, by hand; a completion that is cut off has all 100 tokens."""
-    reward = build("overlong", overlong_cache=20)
-    (found,) = reward(completion_ids=[[7] * num_tokens], completions=chat("x"))
-    assert found == pytest.approx(value, abs=1e-12)
+    reward = build("repetition_penalty", repetition_ngram_size=size, repetition_max_penalty=0.5)
+    found = reward(completion_ids=[ids], completions=chat("x"))
+    assert found == pytest.approx([value / 2], abs=1e-12)
 
 
 def toss(reward, step, text=RIGHT, number=2000):
@@ -289,22 +264,17 @@ def toss(reward, step, text=RIGHT, number=2000):
     return reward(completions=chat(*[text] * number), trainer_state=state)
 
 
-def test_random_reward_is_a_fair_coin():
-    found = toss(build("random_reward"), step=0)
-    assert {*found} == {0.0, 1.0} and abs(sum(found) - 1000) < 100  # 4.5 standard deviations
-
-
-def test_random_reward_depends_on_seed_rank_and_step_alone():
+def test_random_reward_is_a_fair_coin_of_seed_rank_and_step_alone():
     first = toss(build("random_reward"), step=3)
+    assert {*first} == {0.0, 1.0} and abs(sum(first) - 1000) < 100  # 4.5 standard deviations
     random.seed(7)  # as vLLM does
     assert toss(build("random_reward"), step=3, text=WRONG) == first
     for other in (config(seed=1), config(process_index=1)):
         assert toss(build("random_reward", config=other), step=3) != first
-    assert toss(build("random_reward"), step=4) != first
     # Two generation batches in one step, then the next step: nothing repeats, all comes again.
     reward = build("random_reward")
     found = [toss(reward, step, number=1000) for step in (3, 3, 4)]
-    assert found[0] + found[1] == first
+    assert found[0] + found[1] == first != found[2] + found[1]
     assert found[2] == toss(build("random_reward"), step=4, number=1000)
     # An evaluation before a step's batches uses none of their tosses up.
     held_out = {"trainer_state": SimpleNamespace(global_step=3), "held_out": [0] * 1000}
