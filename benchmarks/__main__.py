@@ -1,10 +1,10 @@
-"""Run one benchmark: `make bench-guards`, or `python -m benchmarks bench-guards --key value`.
+"""Run one benchmark: `make bench`, or `python -m benchmarks bench --key value`.
 
 SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SEEDS, MODES
 and CPU_STANDIN of the environment are keys of the benchmarks that take them; OUT is the page.
 `study` and `bench-time` take RECIPE and DATA_ROOT, too; `benchmarks/<module>-<recipe>.yaml` has
 their keys.
-`python -m benchmarks bench-guards --help` lists the keys of a benchmark.
+`python -m benchmarks bench --help` lists the keys of a benchmark.
 """
 
 import importlib
@@ -50,12 +50,9 @@ BENCHMARKS = {
     "bench-curriculum": Benchmark(
         "curriculum", "curriculum-levels", ("seeds", "modes"), "skewed-cpu"
     ),
-    "bench-guards": Benchmark("guards", recipe="tiny-cpu"),
     "bench-time": Benchmark(
         "time_to_accuracy", "", ("seeds",), "smollm2-135m", "TimeArguments", takes_recipe=True
     ),
-    "bench-grader": Benchmark("grader"),
-    "verdicts": Benchmark("verdicts", has_page=False),
 }
 
 

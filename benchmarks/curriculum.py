@@ -22,7 +22,6 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from benchmarks import table
-from benchmarks.rivals import RIVALS
 from data_prep.sampling.problems import load_pass_counts
 from pipeline import json_files, manifest
 from pipeline.errors import run_cli
@@ -39,10 +38,6 @@ MODES: dict[str, dict[str, Any]] = {
     # Zero-variance groups out of the loss, with and without choosing.
     "stock+drop": {"curriculum": "off", "dead_groups": "drop"},
     "predictive+drop": {"curriculum": "predictive", "dead_groups": "drop"},
-    **{
-        name: {"curriculum": f"benchmarks.rivals:{rival.__name__}"}
-        for name, rival in RIVALS.items()
-    },
 }
 AXES = ("tokens", "seconds")
 CLEARLY_WORSE = 0.03  # of held-out accuracy

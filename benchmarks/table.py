@@ -43,25 +43,6 @@ def ratio_interval(ratios: Sequence[float]) -> Interval:
     return math.exp(mean), math.exp(low), math.exp(high)
 
 
-def sum_ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval:
-    """Ratio of two sums with one term a turn, and its 95 % percentile bootstrap over the turns.
-
-    For few and skewed turns, of which one may hold a call of seconds: Student's t gives intervals
-    over ten powers of ten there.
-    """
-    from scipy import stats
-
-    found = stats.bootstrap(
-        (above, below),
-        lambda a, b, axis: np.sum(a, axis) / np.sum(b, axis),
-        paired=True,
-        method="percentile",
-        n_resamples=4_000,
-        rng=0,
-    ).confidence_interval
-    return sum(above) / sum(below), float(found.low), float(found.high)
-
-
 def show_interval(interval: Interval, scale: float = 1, digits: int = 2) -> str:
     """`1.90 [1.73, 2.10]`; one turn has no interval; "none" where there is no value."""
     value, low, high = (f"{scale * number:.{digits}f}" for number in interval)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
     "pipeline", "grading", "data_prep", "stages", "eval", "benchmarks", "tests", "configs", "docs",
-    "examples", "contrib",
+    "examples",
 )  # fmt: skip
 # Tests of every recipe, launch or page.
 COLLECTORS = [

@@ -30,7 +30,6 @@ IS_MARKED = re.compile(r"\bGPUs?\b|network|server|hub\b", re.IGNORECASE)
 ELSEWHERE = {
     "cp -r configs/": "tests/e2e/test_readme.py",
     ".venv/bin/python mine.py": "tests/integration/trainer/test_own_reward.py",
-    "git apply": "tests/integration/test_architecture.py",
     ".venv/bin/tensorboard --logdir runs": "tests/integration/stages/test_trackers.py",
 }
 # Who runs the goals of make that pages name: on a shortened demo, a tiny model or a stand-in.
@@ -45,10 +44,9 @@ RUN_BY = {
     "tests/unit/harness/test_push.py": ("push",),
     "tests/unit/test_fetch.py": ("fetch",),
     "tests/integration/benchmarks/test_small.py": (
-        "bench", "bench-curriculum", "bench-grader", "bench-guards", "bench-time",
+        "bench", "bench-curriculum", "bench-time",
     ),
     "tests/integration/benchmarks/test_study.py": ("study",),
-    "tests/unit/benchmarks/test_verdicts.py": ("verdicts",),
     "tests/integration/benchmarks/test_gpu_check.py": ("gpu-check",),
     "tests/integration/test_site.py": ("docs",),
     ".ci/run": ("test", "lint", "golden"),

@@ -59,7 +59,6 @@ HOMES = {
         r"setLevel|addFilter|logging\.disable|set_verbosity\w*|disable_progress_bars?"
         r"|filterwarnings|simplefilter|\.tqdm|VLLM_LOGGING_LEVEL|TQDM_DISABLE|TOKENIZERS_PARALLELISM",
         {
-            "benchmarks/grader.py": "rivals log their time-outs as errors, under any name",
             "benchmarks/host_waits.py": "counts what torch warns of",
         },
     ),

@@ -121,8 +121,7 @@ def test_nothing_learned_gives_no_ratio():
     assert accuracy["final accuracy, %"] == "0.0"
 
 
-def test_modes_are_settings_of_the_recipe(monkeypatch):
-    monkeypatch.setenv("ALLOW_CODE", "1")  # the rivals are classes
+def test_modes_are_settings_of_the_recipe():
     names = {f.name for f in fields(GrpoArguments)}
     recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
     for mode, changes in MODES.items():

@@ -38,7 +38,7 @@ def start(monkeypatch):
     return call
 
 
-@pytest.mark.parametrize("goal", ["study", "bench-curriculum", "bench-guards"])
+@pytest.mark.parametrize("goal", ["study", "bench-curriculum"])
 def test_a_wrong_key_is_refused_before_the_starting_model_is_made(start, goal):
     with pytest.raises(UserError, match="sede"):
         start(goal, ARGS="--sede 1")
@@ -53,10 +53,12 @@ def test_so_are_wrong_values(start, capsys):
     with pytest.raises(UserError, match="seeds"):
         start("study", SEEDS="0 one")
     with pytest.raises(SystemExit) as end:
-        run_cli(lambda: start("bench-guards", "--runs", "none", SEEDS="", MODES=""), is_first=False)
+        run_cli(
+            lambda: start("bench-curriculum", "--runs", "none", SEEDS="", MODES=""), is_first=False
+        )
     assert end.value.code == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and "runs: " in error and error.count("\n") == 1
+    assert error.startswith("error: ") and "'runs'" in error and error.count("\n") == 1
 
 
 def test_a_study_of_a_recipe_takes_its_keys_and_makes_its_data(monkeypatch):
@@ -80,8 +82,8 @@ def test_a_study_of_a_recipe_takes_its_keys_and_makes_its_data(monkeypatch):
     monkeypatch.setenv("RECIPE", "skewed-cpu")  # has no keys of its own
     monkeypatch.delenv("OUT")
     assert "docs/results/study-skewed-cpu.md" in benchmarks.command("study", [])[1]
-    before, own = benchmarks.command("bench-guards", [])  # takes no recipe
-    assert "RECIPE=tiny-cpu" in before and not [one for one in before if "DATA_ROOT" in one]
+    before, own = benchmarks.command("bench-curriculum", [])  # takes no recipe
+    assert "RECIPE=skewed-cpu" in before and not [one for one in before if "DATA_ROOT" in one]
 
 
 def test_seeds_of_the_command_line_replace_those_of_the_keys(monkeypatch):
@@ -99,10 +101,10 @@ def test_seeds_of_the_command_line_replace_those_of_the_keys(monkeypatch):
 def test_what_a_benchmark_would_ignore_is_refused(start):
     with pytest.raises(UserError, match="MODEL: study does not take it"):
         start("study", MODEL="/mine", RECIPE="smollm2-135m")
-    with pytest.raises(UserError, match="RECIPE: bench-guards does not take it"):
-        start("bench-guards", MODEL="", RECIPE="grpo7b")
-    with pytest.raises(UserError, match="LR=1: bench-guards does not take it"):
-        start("bench-guards", MODEL="", RECIPE="", MAKE_WORDS="CUDA_VISIBLE_DEVICES=0 LR=1")
+    with pytest.raises(UserError, match="RECIPE: bench-curriculum does not take it"):
+        start("bench-curriculum", MODEL="", RECIPE="grpo7b")
+    with pytest.raises(UserError, match="LR=1: bench-curriculum does not take it"):
+        start("bench-curriculum", MODEL="", RECIPE="", MAKE_WORDS="CUDA_VISIBLE_DEVICES=0 LR=1")
 
 
 def test_a_study_needs_test_problems(start):

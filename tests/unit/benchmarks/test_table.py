@@ -14,7 +14,6 @@ from benchmarks.table import (
     publish,
     ratio_interval,
     run_once,
-    sum_ratio_interval,
 )
 from pipeline.errors import UserError
 
@@ -33,14 +32,6 @@ def test_ratio_interval():
     assert ratio_interval([0.5]) == pytest.approx((0.5, 0, INF))
     for bad in (INF, math.nan, 0.0):
         assert ratio_interval([0.5, bad]) == (INF, 0, INF)
-
-
-def test_the_ratio_of_sums_is_resampled_by_turn():
-    assert sum_ratio_interval([6, 9, 3], [2, 3, 1]) == pytest.approx((3, 3, 3))  # in each turn
-    # Two turns drawn from two: 2 and 4 with chance 1/4 each.
-    assert sum_ratio_interval([2, 4], [1, 1]) == (3, 2, 4)
-    ratio, low, high = sum_ratio_interval([10] * 5, [1, 1, 1, 1, 96])
-    assert ratio == pytest.approx(0.5) and low < ratio < high <= 10
 
 
 def test_publish_prints_what_it_writes(tmp_path, capsys):
