@@ -7,7 +7,6 @@ import math
 import os
 import platform
 import re
-import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -16,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import json_files, manifest, strict_yaml
+from pipeline import manifest, strict_yaml
 from pipeline.errors import UserError
+from pipeline.side_by_side import Runner
 
 Interval = tuple[float, float, float]  # value, low, high
 PAGES = Path("docs/results")
@@ -84,24 +84,18 @@ def wrap(text: str) -> str:
     )
 
 
-def run_once(folder: Path, key: dict[str, Any], command: Sequence[str]) -> None:
-    """Run Python with `command`, unless `folder` has a finished run with the same key.
+def run(runner: Runner, words: Sequence[str], log: Path) -> None:
+    """Run Python with some words to its end; what it prints is added to the log.
 
     Raises:
-        UserError: it failed; names its log.
+        UserError: it failed; names the log.
     """
-    done, log = folder / "bench.json", folder.with_suffix(".log")
-    key = json.loads(json.dumps(key, default=str))
-    if done.is_file() and json_files.read(done, object, f"remove {folder}") == key:
-        return
-    done.unlink(missing_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w", encoding="utf-8") as file:
-        command = [sys.executable, *command]
-        code = subprocess.run(command, stdout=file, stderr=file, check=False).returncode
+    with log.open("a", encoding="utf-8") as file:  # of a killed run, too
+        code = runner.run([sys.executable, *words], file)
     if code:
-        raise UserError(f"{log}: the run ended with exit code {code}; see its last lines")
-    manifest.write_json(done, key)
+        remedy = "see its last lines, then start the benchmark again: it resumes"
+        raise UserError(f"{log}: the run ended with exit code {code}; {remedy}")
 
 
 def tell(line: str) -> None:

@@ -43,10 +43,9 @@ RUN_BY = {
     "tests/integration/stages/test_sweep_run.py": ("sweep", "control"),
     "tests/unit/harness/test_push.py": ("push",),
     "tests/unit/test_fetch.py": ("fetch",),
-    "tests/integration/benchmarks/test_small.py": (
-        "bench", "bench-curriculum", "bench-time",
-    ),
+    "tests/integration/benchmarks/test_small.py": ("bench", "bench-time"),
     "tests/integration/benchmarks/test_study.py": ("study",),
+    "tests/unit/benchmarks/test_main.py": ("bench-curriculum",),
     "tests/integration/benchmarks/test_gpu_check.py": ("gpu-check",),
     "tests/integration/test_site.py": ("docs",),
     ".ci/run": ("test", "lint", "golden"),

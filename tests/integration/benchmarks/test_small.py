@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[3]
 # Goal -> texts that its table must hold, one at least in each row.
 GOALS = {
     "bench": ("stock", "padded", "packed to", "ours"),
-    "bench-curriculum": ("|mode|", "|---", "|stock|", "|predictive|"),
     "bench-time": (
         *("|arm|", "|---", "|stock|", "|ours|", "|ours, no curriculum|", "|ours, offline"),
         *("|with|", "|and "),
