@@ -9,7 +9,8 @@ import platform
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,24 @@ def processor() -> str:
             if line.startswith("model name"):
                 return f" ({line.partition(':')[2].strip()})"
     return ""
+
+
+def made_with(runs: Iterable[tuple[str, dict[str, Any]]]) -> str:
+    """A line for each machine and set of versions, with the runs that it made and their commits.
+
+    `runs`: the name of each, or of its kind, and what `about` said of it.
+    """
+    places: dict[str, Counter[str]] = {}
+    for name, about in runs:
+        versions = " ".join(f"{name} {version}" for name, version in about["versions"].items())
+        commit, *dirty = str(about["commit"]).split("-")
+        made = places.setdefault(f"{about['machine']}, {versions}", Counter())
+        made[f"{name.strip()} ({'-'.join([commit[:8], *dirty])})"] += 1
+    texts = []
+    for place, made in places.items():
+        named = [f"{num} x {run}" if num > 1 else run for run, num in made.items()]
+        texts.append(wrap(f"- {place}: {'; '.join(named)}."))
+    return "\n".join(texts)
 
 
 def figures_file(page: Path) -> Path:

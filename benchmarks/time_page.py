@@ -5,7 +5,6 @@ A result is a line of the finished runs, with the SFT model's test before its ow
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -328,22 +327,6 @@ def wrapped(text: str) -> list[str]:
     return [part if part.startswith(("#", "```")) else table.wrap(part) for part in parts]
 
 
-def machines(lines: Sequence[Result]) -> str:
-    """What ran where, a paragraph for each machine."""
-    found: dict[str, Counter[str]] = {}
-    for line in lines:
-        about = line["about"]
-        versions = " ".join(f"{name} {version}" for name, version in about["versions"].items())
-        commit, _, dirty = str(about["commit"]).partition("-")
-        of_machine = found.setdefault(f"{about['machine']}, {versions}", Counter())
-        of_machine[f"{commit[:8]}{'-' + dirty if dirty else ''}"] += 1
-    texts = []
-    for machine, commits in found.items():
-        runs = ", ".join(f"{num} of commit {commit}" for commit, num in commits.items())
-        texts.append(table.wrap(f"- {machine}: runs {runs}."))
-    return "\n".join(texts)
-
-
 def write(args: Any, bench: Any) -> None:
     """Write the page, its figures and its picture, of the seeds whose runs are all done.
 
@@ -396,5 +379,6 @@ def write(args: Any, bench: Any) -> None:
         args.out, TITLE, table.wrap(how), arm_rows(arms),
         {"arms": arms, "beside_stock": beside_stock, "curricula": curricula, "parts": of_parts,
          "tuned": tuned},
-        *notes, figures_to=path.with_suffix(".json"), made_with=machines(lines),
+        *notes, figures_to=path.with_suffix(".json"),
+        made_with=table.made_with((line["purpose"], line["about"]) for line in lines),
     )  # fmt: skip
