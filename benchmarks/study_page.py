@@ -1,4 +1,4 @@
-"""The page of a study: accuracy of each arm, gains paired by problem, curves, ten completions.
+"""The page of a study: accuracy of each arm, gains paired by problem, curves.
 
 A model's answers are a table for each set, with a row for each problem (`benchmarks.study_record`).
 """
@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import table
-from benchmarks.study_record import LOGGED, NUM_EXAMPLES, Record
+from benchmarks.study_record import LOGGED, Record
 from eval.harness.metrics import mean_interval
 from eval.report.plots import COLORS, moving_average
 from stages import sweep_page
@@ -49,8 +49,7 @@ MEANING = """\
 - `hardest`: the test problems that SFT solves in none of {n} samples: {hard}, by SFT model.
 - Best of {n}: an oracle chooses among the samples. Majority: the most frequent answer.
 - Tokens: mean length of a sample. Seconds: of training, with as many runs beside it as `jobs`
-  allows.
-- Below is one test problem of each {every} in the file's order: greedy completions, seed {seed}."""
+  allows."""
 Answers = dict[str, pd.DataFrame]  # by set
 Runs = dict[int, Answers]  # by seed
 Arms = dict[str, Runs]
@@ -213,30 +212,6 @@ def draw_levels(axis: Any, starts: Runs, arms: Arms) -> None:
     axis.legend(frameon=False, fontsize=8)
 
 
-def examples(start: Record, run: Record) -> str:
-    """The ten completions of both."""
-    parts = []
-    for before, after in zip(start["examples"], run["examples"], strict=True):
-        gold = before["gold"] if isinstance(before["gold"], list) else [before["gold"]]
-        parts.append(f"**{' '.join(before['question'].split())}** (gold: {' or '.join(gold)})")
-        parts.append("\n".join([
-            "```", f"SFT ({verdict(before)}): {one_line(before['completion'])}",
-            f"GRPO ({verdict(after)}): {one_line(after['completion'])}", "```",
-        ]))  # fmt: skip
-    return "\n\n".join(parts)
-
-
-def verdict(row: dict[str, Any]) -> str:
-    """Of one completion."""
-    return "correct" if row["score"] == 1 else "incorrect"
-
-
-def one_line(text: str) -> str:
-    """A completion in one line of at most 300 characters, that no fence can end."""
-    line = " ".join(text.split()).replace("`", "'")
-    return line if len(line) <= 300 else f"{line[:300]} ..."
-
-
 def write(args: Any, starts: dict[int, Record], arms: dict[str, dict[int, Record]]) -> None:
     """Write the page, its figures (.json) and its picture (.png).
 
@@ -271,9 +246,8 @@ def write(args: Any, starts: dict[int, Record], arms: dict[str, dict[int, Record
     first = next(iter(arms["own"]))
     hard = [len(never(one)) for one in distinct(begun, arms["own"])]
     meaning = MEANING.format(
-        n=args.num_samples, hard=listing(hard), seed=first,
+        n=args.num_samples, hard=listing(hard),
         sizes=", ".join(str(len(begun[first][name])) for name in begun[first] if name in FILES),
-        every=max(1, len(begun[first]["test"]) // NUM_EXAMPLES),
     )  # fmt: skip
     continued = [str(record["steps"]) for record in arms.get("sft", {}).values()]
     how = HOW.format(
@@ -287,8 +261,6 @@ def write(args: Any, starts: dict[int, Record], arms: dict[str, dict[int, Record
     }  # fmt: skip
     parts = [
         picture, "## Gains in points, paired by problem", table.markdown(gain_rows(found)), meaning,
-        "## Ten test problems before and after GRPO",
-        examples(starts[first], arms["own"][first]),
     ]  # fmt: skip
     made = {
         f"{ARMS.get(arm, 'SFT')} {seed if args.own_starts or arm != 'start' else ''}": one["made"]

@@ -1,4 +1,4 @@
-"""What a study keeps of a run: its answers by problem, its logs, ten completions.
+"""What a study keeps of a run: its answers by problem, and its logs.
 
 The page is made of these records alone. They are small, so they can go where the weights cannot:
 with `records` in the repository, a study goes on on another machine.
@@ -25,7 +25,6 @@ from stages import sweep
 
 # Logged keys of training that the page draws.
 LOGGED = ("rollout/rewards", "rollout/response_length", "frac_reward_zero_std", "step_time")
-NUM_EXAMPLES = 10
 Record = dict[str, Any]  # of this shape
 SHAPE: json_files.Shape = {
     "settings": str,  # hash of what decides it, but for the weights that it starts from
@@ -35,7 +34,6 @@ SHAPE: json_files.Shape = {
     "seconds": (float, None),  # of training; None where it was resumed: nothing says how long
     "validation": [[float]],  # [step, avg@k]
     "logged": {str: [[float]]},  # curves of `LOGGED`
-    "examples": [{str: object}],  # greedy completions: question, gold, score, completion
     "made": {str: object},  # commit, versions, machine
     "answers": {  # by set: "test", "transfer", "chain_sum"
         str: {
@@ -50,15 +48,10 @@ SHAPE: json_files.Shape = {
 }
 
 
-def read_completions(folder: Path) -> list[dict[str, Any]]:
-    """The rows of the model's `completions.parquet`."""
-    return parquet.read_table(folder / "eval/model" / COMPLETIONS).to_pylist()
-
-
 def read_answers(folder: Path) -> dict[str, dict[str, Any]]:
     """The answers of one model by set, as in `SHAPE`, as far as there are any."""
     rows: dict[str, dict[str, dict[Any, list]]] = defaultdict(lambda: defaultdict(dict))
-    for row in read_completions(folder):
+    for row in parquet.read_table(folder / "eval/model" / COMPLETIONS).to_pylist():
         name = "test" if row["task"] == "held_out" else row["source"]
         name = name if name in ("test", "chain_sum") else "transfer"
         rows[name][row["mode"]].setdefault((row["source"], row["id"]), []).append(row)
@@ -75,14 +68,6 @@ def read_answers(folder: Path) -> dict[str, dict[str, Any]]:
             "levels": [each[0]["level"] for each in sampled],
         }
     return answers
-
-
-def read_examples(folder: Path) -> list[dict[str, Any]]:
-    """Greedy completions of every k-th test problem, in the order of the file."""
-    kind = "held_out", "greedy"
-    rows = [row for row in read_completions(folder) if (row["task"], row["mode"]) == kind]
-    rows = rows[:: max(1, len(rows) // NUM_EXAMPLES)][:NUM_EXAMPLES]
-    return [{key: row[key] for key in ("gold", "score", "question", "completion")} for row in rows]
 
 
 def write(path: Path, model: Path, folder: Path, settings: str) -> None:
@@ -106,7 +91,6 @@ def write(path: Path, model: Path, folder: Path, settings: str) -> None:
         "seconds": logs[-1].get("train_runtime") if logs and not made.get("resumed") else None,
         "validation": finite(*zip(*sweep.read_row(model, "", "")["curve"], strict=True)),
         "logged": {key: curve for key, curve in curves.items() if curve},
-        "examples": read_examples(folder),
         "made": {
             "commit": made.get("git_commit"), "versions": made.get("versions", {}),
             "machine": table.about()["machine"],

@@ -171,8 +171,8 @@ def test_bfloat16_weights_that_do_not_move(watch):
 
 
 def test_an_engine_with_stale_weights(watch, monkeypatch):
-    from benchmarks.engine import Engine
     from stages.trainer import grpo_trainer as module
+    from tests.integration.trainer.own_engine import Engine
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     monkeypatch.setenv("FORCE", "1")  # the recipe is the same

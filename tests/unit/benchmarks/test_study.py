@@ -61,7 +61,6 @@ def test_a_gain_is_of_the_problems_that_both_have_and_holds_over_them():
 RECORD = {
     "base": "start", "weights": "start", "steps": 2, "seconds": 10.0,
     "validation": [[0, 0.1], [2, 0.5]], "logged": {"step_time": [[1, 2.0]]},
-    "examples": [{"question": "1 + 1?", "gold": "2", "score": 1.0, "completion": "2"}],
     "made": {"commit": "abc", "machine": "2 CPU cores", "versions": {"torch": "2"}},
 }  # fmt: skip
 COLUMNS = {"greedy": [1.0, 0.0], "majority": [1.0, 0.0], "levels": [None, None], "tokens": 9.0}
