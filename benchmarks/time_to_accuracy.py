@@ -146,9 +146,8 @@ class Benchmark:
         """The runs of a purpose, those in a list that belong together."""
         args = self.args
         if purpose == "rate":
-            rates = sorted(args.learning_rates)
             return [
-                [Run("rate", arm, seed, rate) for rate in rates]
+                [Run("rate", arm, seed, rate) for rate in self.rates(arm)]
                 for seed in args.tuning_seeds
                 for arm in PAIR
             ]
@@ -161,6 +160,11 @@ class Benchmark:
             for seed in args.seeds
         ]
 
+    def rates(self, arm: str) -> list[float]:
+        """The given learning rates, and those that an arm has tried before."""
+        tried = {line["rate"] for line in self.lines if run_of(line)[:2] == ("rate", arm)}
+        return sorted(tried.union(self.args.learning_rates))
+
     def found(self, runs: Sequence[Run]) -> list[Line | None]:
         """The lines of runs that belong together: of one SFT model and machine, where all are done.
 
@@ -168,10 +172,10 @@ class Benchmark:
         """
         here = self.model, self.about["machine"]
         lines: list[Line | None] = []
-        for origin in dict.fromkeys([*map(origin_of, self.lines), here]):
+        for origin in [*dict.fromkeys(map(origin_of, self.lines)), here]:
             mine = {run_of(line): line for line in self.lines if origin_of(line) == origin}
             lines = [mine.get(run) for run in runs]
-            if all(lines) or origin == here:
+            if all(lines):
                 break
         return lines
 

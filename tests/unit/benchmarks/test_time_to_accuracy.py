@@ -103,6 +103,9 @@ def test_on_another_machine_an_unfinished_seed_starts_afresh(place):
     assert len(results) == 2 * len(USED)
     for seed in (1, 2):
         assert len({results[arm, seed]["model"] for arm in USED}) == 1
+    (folder / "run/sft/model.safetensors").write_bytes(b"weights")  # back on the first
+    finish()
+    assert done[before:] == [*again, *(run for run in done[before:] if run.purpose == "part")]
 
 
 def test_a_seed_counts_when_all_its_runs_are_done(place):
