@@ -80,11 +80,12 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
     before: list[str] = []
     if recipe:
         run = f"runs/{'small/' if is_small else ''}{recipe}"
-        own += ["--grpo_config", f"configs/{recipe}/grpo.yaml", "--recipe_run", run]
-        files = f"configs/{recipe}/eval.yaml"
+        grpo, files = f"configs/{recipe}/grpo.yaml", f"configs/{recipe}/eval.yaml"
+        own += ["--grpo_config", grpo, "--recipe_run", run]
         if row.takes_recipe and not read_yaml(files).get("test_file"):
             raise UserError(f"{files}: has no test_file, whose problems {name} scores; add one")
-        goal = "data" if said.get("own_starts") else "sft"
+        goal = "difficulty" if read_yaml(grpo).get("pass_rates") else "sft"
+        goal = "data" if said.get("own_starts") else goal
         before = ["-m", "pipeline", goal, f"RECIPE={recipe}", f"RUN={run}"]
         data_root = os.environ.get("DATA_ROOT")
         before += [f"DATA_ROOT={data_root}"] if row.takes_recipe and data_root else []

@@ -67,6 +67,7 @@ def test_a_recipe_has_keys_of_its_own(start, monkeypatch):
     assert "docs/results/study-skewed-cpu.md" in benchmarks.command("study", [])[1]
     monkeypatch.delenv("RECIPE")
     monkeypatch.setenv("SEEDS", "12 21")
+    assert "difficulty" in benchmarks.command("study", [])[0]  # tiny-cpu's GRPO reads pass rates
     before, own = benchmarks.command("bench-time", [])
     assert before[2:4] == ["sft", "RECIPE=smollm2-135m"]
     (args,) = parse("", TimeArguments, argv=own[2:])
