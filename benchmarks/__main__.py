@@ -1,10 +1,10 @@
-"""Run one benchmark: `make bench-guards`, or `python -m benchmarks bench-guards --key value`.
+"""Run one benchmark: `make bench`, or `python -m benchmarks bench --key value`.
 
-SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SEEDS, MODES
-and CPU_STANDIN of the environment are keys of the benchmarks that take them; OUT is the page.
+SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SEEDS and
+CPU_STANDIN of the environment are keys of the benchmarks that take them; OUT is the page.
 `study` and `bench-time` take RECIPE and DATA_ROOT, too; `benchmarks/<module>-<recipe>.yaml` has
 their keys.
-`python -m benchmarks bench-guards --help` lists the keys of a benchmark.
+`python -m benchmarks bench --help` lists the keys of a benchmark.
 """
 
 import importlib
@@ -27,84 +27,69 @@ class Benchmark:
     """A module of this folder.
 
     Args:
-        module: without `benchmarks.`; page: of docs/results, where it has another name.
+        module: without `benchmarks.`; page: of docs/results.
         keys: variables of the environment that it takes, as flags.
         recipe: whose SFT model it starts from.
         arguments: the dataclass of its keys.
-        takes_recipe: whether RECIPE names another; its keys are then in `<module>-<recipe>.yaml`.
-        has_page: whether it writes a page of results.
+        takes_recipe: whether RECIPE names another.
     """
 
     module: str
-    page: str = ""
+    page: str
     keys: tuple[str, ...] = ()
     recipe: str = ""
     arguments: str = "BenchArguments"
     takes_recipe: bool = False
-    has_page: bool = True
 
 
 BENCHMARKS = {
-    "bench": Benchmark("throughput", keys=("shape",)),
+    "bench": Benchmark("throughput", "throughput", ("shape",)),
     "gpu-check": Benchmark("gpu_check", "gpu", ("cpu_standin",), arguments="CheckArguments"),
-    "study": Benchmark("study", "", ("seeds",), "tiny-cpu", "StudyArguments", takes_recipe=True),
-    "bench-curriculum": Benchmark(
-        "curriculum", "curriculum-levels", ("seeds", "modes"), "skewed-cpu"
-    ),
-    "bench-guards": Benchmark("guards", recipe="tiny-cpu"),
+    "study": Benchmark("study", "study", ("seeds",), "tiny-cpu", "StudyArguments", True),
     "bench-time": Benchmark(
-        "time_to_accuracy", "", ("seeds",), "smollm2-135m", "TimeArguments", takes_recipe=True
+        "time_to_accuracy", "time-to-accuracy", ("seeds",), "smollm2-135m", "TimeArguments", True
     ),
-    "bench-grader": Benchmark("grader"),
-    "verdicts": Benchmark("verdicts", has_page=False),
+    "bench-curriculum": Benchmark(
+        "time_to_accuracy", "curriculum-levels", ("seeds",), "skewed-cpu", "TimeArguments"
+    ),
 }
+
+
+def is_set(name: str) -> bool:
+    """Whether a variable of the environment says yes."""
+    return os.environ.get(name, "") not in ("", "0")
 
 
 def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
     """The command that makes what a benchmark starts from (or []), and the benchmark's own."""
-    row = BENCHMARKS[name]
-    is_small = os.environ.get("SMALL", "") not in ("", "0")
-    is_small_run = is_small or os.environ.get("CPU_STANDIN", "") not in ("", "0")
-    values = {key: os.environ.get(key.upper(), "") for key in row.keys}
-    shape = f"-{Path(values['shape']).name}" if values.get("shape") else ""
-    recipe = (os.environ.get("RECIPE") if row.takes_recipe else "") or row.recipe
-    page = row.page or row.module.replace("_", "-")
-    if recipe != row.recipe:
-        page = f"{page}-{recipe}"
-    folder = "runs/small" if is_small_run else "docs/results"
-    out = os.environ.get("OUT") or f"{folder}/{page}{shape}.md"
-    own = ["-m", f"benchmarks.{row.module}"]
-    for key, value in values.items():
-        if value:
-            many = shlex.split(value) if key in ("seeds", "modes") else [value]
-            own += [f"--{key}", *many]
+    row, is_small = BENCHMARKS[name], is_set("SMALL")
+    recipe = (row.takes_recipe and os.environ.get("RECIPE")) or row.recipe
     keys = Path(__file__).with_name(f"{row.module}-{Path(recipe).name}.yaml")
-    names_page = keys.is_file() and not os.environ.get("OUT") and not is_small_run
-    if row.has_page and not names_page:
-        own += ["--out", out]
-    small = Path(__file__).parent / "small" / f"{row.module}.yaml"
-    if is_small and small.is_file():
-        own += ["--config", str(small)]
+    if is_small:
+        recipe = row.recipe and "skewed-cpu"
+        keys = Path(__file__).parent / "small" / f"{row.module}.yaml"
+    said = read_yaml(keys) if keys.is_file() else {}
+    values = {key: os.environ.get(key.upper(), "") for key in row.keys}
+    page = row.page if recipe == row.recipe or is_small else f"{row.page}-{recipe}"
+    page += f"-{Path(values['shape']).name}" if values.get("shape") else ""
+    folder = "runs/small" if is_small or is_set("CPU_STANDIN") else "docs/results"
+    out = os.environ.get("OUT") or said.get("out") or f"{folder}/{page}.md"
+    own = ["-m", f"benchmarks.{row.module}", "--out", out]
+    for key, value in values.items():
+        own += [f"--{key}", *shlex.split(value)] if value else []
+    own += ["--config", str(keys)] if said else []
     before: list[str] = []
-    if row.recipe:
-        recipe = "skewed-cpu" if is_small else recipe
+    if recipe:
         run = f"runs/{'small/' if is_small else ''}{recipe}"
-        own += ["--grpo_config", f"configs/{recipe}/grpo.yaml", "--recipe_run", run]
-        goal = "difficulty" if recipe == "tiny-cpu" else "sft"
-        if keys.is_file() and not is_small:
-            own += ["--config", str(keys)]
-            seeds = values.get("seeds", "")
-            if seeds and row.module == "study":  # control runs of these alone
-                listed = map(str, read_yaml(keys).get("control_seeds") or [])
-                controls = [seed for seed in listed if seed in shlex.split(seeds)]
-                own += ["--control_seeds", *controls] if controls else ["--controls", "false"]
-            goal = "data" if read_yaml(keys).get("own_starts") else goal
-        files = f"configs/{recipe}/eval.yaml"
+        grpo, files = f"configs/{recipe}/grpo.yaml", f"configs/{recipe}/eval.yaml"
+        own += ["--grpo_config", grpo, "--recipe_run", run]
         if row.takes_recipe and not read_yaml(files).get("test_file"):
             raise UserError(f"{files}: has no test_file, whose problems {name} scores; add one")
+        goal = "difficulty" if read_yaml(grpo).get("pass_rates") else "sft"
+        goal = "data" if said.get("own_starts") else goal
         before = ["-m", "pipeline", goal, f"RECIPE={recipe}", f"RUN={run}"]
-        if row.takes_recipe and (data_root := os.environ.get("DATA_ROOT")):
-            before.append(f"DATA_ROOT={data_root}")
+        data_root = os.environ.get("DATA_ROOT")
+        before += [f"DATA_ROOT={data_root}"] if row.takes_recipe and data_root else []
         before += ["max_steps=300"] if is_small else []
     return before, own + words
 
@@ -112,13 +97,8 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
 def check_variables(name: str) -> None:
     """Refuse a variable of other commands that this benchmark would ignore."""
     row = BENCHMARKS[name]
-    taken = {
-        "args",
-        "out",
-        "rehearse",
-        *row.keys,
-        *(("recipe", "data_root") if row.takes_recipe else ()),
-    }
+    taken = {"args", "out", "rehearse", *row.keys}
+    taken |= {"recipe", "data_root"} if row.takes_recipe else set()
     for key in VARIABLES:
         if key not in taken and os.environ.get(key.upper()):
             wanted = ", ".join(sorted(taken)).upper()

@@ -33,16 +33,15 @@ HOW = """\
 `stages/preflight/roofline.py` were chosen on the runs marked "fit". The two marked "held out" were
 named before that. `python -m benchmarks.plan` computes this page."""
 CASES_HOW = """\
-Seconds are of a GRPO step, measured beside planned, then of its phases: generation, the log-probs
-of the policy before the update and of the reference, and the update. Lengths are tokens. Sources
-leave open how lengths are distributed. For JustRL the mean length is assumed, and its evaluation
-and checkpoints are in the 15 days. The run of 0.5B is far from what its GPU can do."""
+Seconds are of a GRPO step and of its phases, measured beside planned: generation, the log-probs
+before the update and of the reference, and the update. Lengths are tokens. For JustRL the mean
+length is assumed, and its evaluation and checkpoints are in the measured time."""
 TRAINING_HOW = "Tokens a second and GPU."
 RECIPES_HOW = """\
-`make plan RECIPE=…` on H100s of 80 GB, without built data. It takes the published sizes of the
-sets, prompts of 150 tokens, SFT rows of 417 tokens, and completions of 0.3 of their limit. Nothing
-was run. For `perplexity` and `perplexity-mixed` it counts one trace a problem at most, and not the
-teacher's host. For `perplexity-gsm8k` it counts one combination."""
+`make plan RECIPE=…` on H100s of 80 GB, without built data: published sizes of the sets, prompts of
+150 tokens, SFT rows of 417, completions of 0.3 of their limit. Nothing was run. `perplexity` and
+`perplexity-mixed` have one trace a problem and no teacher's host, `perplexity-gsm8k` has one
+combination."""
 
 
 @dataclass

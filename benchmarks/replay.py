@@ -14,16 +14,15 @@ the first half of the log is checked against the second half. Levels, topics and
 prompt are not used.
 """
 
-import collections
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, takewhile
-from pathlib import Path
+from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import optimize, special, stats
 
 from benchmarks.table import markdown
@@ -36,7 +35,7 @@ from stages.trainer.curriculum import PredictiveCurriculum
 ABILITIES = np.linspace(-9, 9, 61)  # logits
 NUM_SCORING = 4  # offline: completions a problem that the filter is made of
 MODES = ("off", "offline", "refill", "predictive", "predictive+refill")
-NEEDED = ("step", "prompt", "completion")
+NUM_SIMULATIONS = 5  # over which the means are taken
 
 
 @dataclass
@@ -56,7 +55,6 @@ class ReplayArguments:
     tokenizer: str | None = field(
         default=None, metadata={"help": "folder or hub id, to count tokens and not characters"}
     )
-    num_simulations: int = field(default=5, metadata={"help": "over which the means are taken"})
 
 
 @dataclass
@@ -83,88 +81,34 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else "\n".join(str(m["content"]) for m in value)
 
 
-def read_file(path: str) -> Any:
-    """One file's rows as a data frame.
+def read_frames(paths: Sequence[str]) -> list[pd.DataFrame]:
+    """The files' rows in the order of their steps; a generation that is logged again is left out.
 
     Raises:
-        UserError: it is none of TRL's; says why.
+        UserError: a file is none of TRL's, or they are of several runs.
     """
-    import pandas as pd
-
-    if not Path(path).is_file():
-        raise UserError(f"{path}: no such file; `log_completions: true` writes completions/")
-    try:
-        frame = pd.read_parquet(path)
-    except (ValueError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a Parquet file ({reason})") from error
-    if missing := [name for name in NEEDED if name not in frame]:
-        raise UserError(
-            f"{path}: no column {missing[0]!r}; give files that TRL's log_completions has written"
-        )
-    return frame
-
-
-def read_frames(paths: Sequence[str]) -> dict[str, Any]:
-    """The frames by path, in the order of their steps; a generation that is logged again is not."""
-    frames, steps, last = {}, {}, None
+    frames: dict[int, pd.DataFrame] = {}
     for path in paths:
-        frame = read_file(path)
-        if len(frame):
-            frames[path], step = frame, int(frame["step"].iloc[0])
-            if step in steps:
-                raise UserError(
-                    f"{path}: step {step} is in {steps[step]} too; give one run's files"
-                )
-            steps[step] = path
-    kept = {}
-    for _, path in sorted(steps.items()):
-        now = [*map(text_of, frames[path]["completion"])]
-        if now != last:  # optimizer steps may share a generation
-            kept[path] = frames[path]
-        last = now
+        try:
+            frame = pd.read_parquet(path)
+            step = int(frame["step"].iloc[0]) if len(frame) else -1
+            frame["prompt"], frame["completion"] = (
+                frame[name].map(text_of) for name in ("prompt", "completion")
+            )
+        except KeyError as error:
+            fault = f"no column {error}; give files that TRL's log_completions has written"
+            raise UserError(f"{path}: {fault}") from None
+        except (ValueError, OSError) as error:
+            raise UserError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from None
+        if step in frames:
+            raise UserError(f"{path}: step {step} is in another file, too; give one run's files")
+        if step >= 0:
+            frames[step] = frame
+    kept: list[pd.DataFrame] = []
+    for _, frame in sorted(frames.items()):
+        if not kept or kept[-1]["completion"].tolist() != frame["completion"].tolist():
+            kept.append(frame)  # optimizer steps may share a generation
     return kept
-
-
-def reward_column(frames: dict[str, Any], wanted: str | None) -> str:
-    """The column that says what is correct: the only one with numbers, or the `wanted` one."""
-    for path, frame in frames.items():
-        names = [
-            *frame.drop(columns=[*NEEDED, "advantage"], errors="ignore").select_dtypes("number")
-        ]
-        if wanted is None and len(names) != 1:
-            found = ", ".join(names) or "none"
-            raise UserError(f"{path}: --reward: name one of its columns with numbers ({found})")
-        wanted = wanted or names[0]
-        if wanted not in names:
-            known = ", ".join(names) or "none"
-            raise UserError(f"{path}: --reward: no column {wanted!r} with numbers (it has {known})")
-    return str(wanted)
-
-
-@dataclass
-class Run:
-    """Rows of one file, one after the other, that have the same prompt."""
-
-    path: str
-    batch: int
-    start: int
-    prompt: str
-    rewards: np.ndarray
-    texts: list[str]
-
-
-def find_runs(frames: dict[str, Any], column: str) -> list[Run]:
-    """The rows of all files, cut where the prompt changes."""
-    runs = []
-    for batch, (path, frame) in enumerate(frames.items()):
-        rewards, texts = frame[column].to_numpy(dtype=float), [*map(text_of, frame["completion"])]
-        start = 0
-        for prompt, rows in groupby(map(text_of, frame["prompt"])):
-            end = start + len(list(rows))
-            runs.append(Run(path, batch, start, prompt, rewards[start:end], texts[start:end]))
-            start = end
-    return runs
 
 
 def read_log(args: ReplayArguments) -> Log:
@@ -172,36 +116,33 @@ def read_log(args: ReplayArguments) -> Log:
     frames = read_frames(args.files)
     if len(frames) < 4:
         raise UserError(f"files: {len(frames)} generations; at least 4 are needed")
-    column = reward_column(frames, args.reward)
-    runs, count = find_runs(frames, column), length_counter(args.tokenizer)
-    lengths = collections.Counter(len(run.texts) for run in runs)
-    size = args.num_generations or lengths.most_common(1)[0][0]
-    if size < 2:
-        raise UserError("files: most prompts have one row; --num_generations says how many a group")
-    names: dict[str, int] = {}
-    groups: list[tuple[int, int, int]] = []
-    costs: dict[bool, list[int]] = {False: [], True: []}
-    for run in runs:
-        if len(run.texts) % size:
-            raise UserError(
-                f"{run.path}: row {run.start}: {len(run.texts)} rows of one prompt are no groups "
-                f"of {size}; --num_generations says how many rollouts a group has"
-            )
-        for at in range(0, len(run.texts), size):
-            rewards = run.rewards[at : at + size]
-            if np.isnan(rewards).any():
-                continue
-            for reward, text in zip(rewards, run.texts[at : at + size], strict=True):
-                costs[bool(reward > 0)].append(count(text))
-            problem = names.setdefault(run.prompt, len(names))
-            groups.append((problem, run.batch, int((rewards > 0).sum())))
-    if not groups:
-        raise UserError(f"{column}: no group has a number for every completion")
-    if {right for *_, right in groups} <= {0, size}:
-        raise UserError(f"{column}: no group is informative: nothing can be predicted from the log")
-    mean = fmean([*costs[False], *costs[True]])
-    wrong, right = (fmean(found) if found else mean for found in costs.values())
-    return Log(*np.array(groups).T, size, (wrong, right))
+    rows = pd.concat(frames, keys=range(len(frames)), names=["batch", None]).reset_index("batch")
+    numbers = rows.drop(columns=["batch", "step", "advantage"], errors="ignore")
+    names = [*numbers.select_dtypes("number")]
+    if args.reward not in [*names, None] or (args.reward is None and len(names) != 1):
+        found = ", ".join(names) or "none"
+        raise UserError(f"--reward: name one of the columns with numbers ({found})")
+    rows["reward"] = rows[args.reward or names[0]]
+    # Rows of one prompt, one after the other, are a group or several.
+    is_new = (rows["prompt"] != rows["prompt"].shift()) | (rows["batch"] != rows["batch"].shift())
+    rows["run"] = is_new.cumsum()
+    lengths = rows.groupby("run").size()
+    size = args.num_generations or int(lengths.mode()[0])
+    if size < 2 or (lengths % size).any():
+        fault = f"rows of one prompt are no groups of {size}"
+        raise UserError(f"files: {fault}; --num_generations says how many rollouts a group has")
+    rows["group"] = np.arange(len(rows)) // size
+    rows = rows[rows.groupby("group")["reward"].transform("count") == size]
+    is_right = rows["reward"] > 0
+    groups = rows.assign(right=is_right).groupby("group")
+    right = groups["right"].sum().to_numpy()
+    if not np.any((right > 0) & (right < size)):
+        raise UserError("files: no group is informative: nothing can be predicted from the log")
+    costs = rows["completion"].map(length_counter(args.tokenizer))
+    mean = costs.groupby(is_right).mean()
+    problem = pd.factorize(groups["prompt"].first())[0]
+    cost = mean.get(False, costs.mean()), mean.get(True, costs.mean())
+    return Log(problem, groups["batch"].first().to_numpy(), right, size, cost)
 
 
 def length_counter(tokenizer_path: str | None) -> Callable[[str], int]:
@@ -318,7 +259,9 @@ def check_halves(log: Log) -> tuple[float, float, float]:
     return predicted, float(second.has_no_variance().mean()), float(margin)
 
 
-def predict(log: Log, num_problems: int, num_simulations: int) -> dict[str, dict[str, float]]:
+def predict(
+    log: Log, num_problems: int, num_simulations: int = NUM_SIMULATIONS
+) -> dict[str, dict[str, float]]:
     """Mode -> means of what `simulate` finds, over as many generations as were logged."""
     pool, num_batches = Pool(log, num_problems), len(np.unique(log.batch))
     found = {}
@@ -364,7 +307,7 @@ def main() -> None:
     num_right = int(log.right.sum())
     total = num_right * log.costs[1] + (num_groups * log.size - num_right) * log.costs[0]
     unit = "tokens" if args.tokenizer else "characters"
-    rows = render(predict(log, num_problems, args.num_simulations), total, unit)
+    rows = render(predict(log, num_problems), total, unit)
     lines = [
         f"{num_groups:,} groups of {log.size} in {len(np.unique(log.batch))} generations, "
         f"{num_seen:,} of {num_problems:,} problems; "

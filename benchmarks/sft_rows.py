@@ -1,26 +1,37 @@
-"""Memory and time of SFT until its first step, on long traces; no weights or network are needed.
+"""Memory and time of SFT on long traces, nearly all of it before the first step; no network.
 
     python -m benchmarks.sft_rows --tokens 10000000 --processes 2
 
-Writes traces of 1,100 to 7,300 tokens and a tiny model to a folder, and starts `stages.sft` there
-twice, as far as the trainer. A line a process has the peak of its memory, its CPU time and the wall
-time, imports among them. `--folder` keeps the files for another start.
+Writes traces of 1,100 to 7,300 tokens and a tiny model to a folder, and runs one step of
+`stages.sft` there twice: the second time the tokens are there. A line a start has the peak of the
+largest process, the CPU time of all and the wall time, imports among them.
 """
 
-import argparse
 import json
 import os
 import random
-import resource
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.table import tell
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse, setting
+from pipeline.values import Count
 
 WORDS = ["so", "we", "have", "that", "the", "sum", "of", "two", "is", "equal", "therefore", "wait"]
 TOKENS_A_LINE = 18.3  # of the tiny model's tokenizer
+
+
+@dataclass
+class RowArguments:
+    """Keys of the command line."""
+
+    tokens: Count = setting(10_000_000, "of the traces, about")
+    processes: Count = setting(1, "of SFT")
 
 
 def write_traces(path: Path, num_tokens: int) -> None:
@@ -53,79 +64,40 @@ def write_model(folder: Path, rows: Path) -> None:
     build_model(args, tokenizer).save_pretrained(folder)
 
 
-def start(folder: Path, flags: list[str]) -> None:
-    """Run SFT in this process as far as its first step, and print what that took."""
-    from pipeline.console import quiet_imports
-
-    quiet_imports()
+def start(folder: Path, name: str, num_processes: int) -> None:
+    """Run one step of SFT, and print what that took."""
+    words = ["-m", "stages.sft"]
+    if num_processes > 1:
+        launcher = "-m stages.run.launch --config_file configs/accelerate/cpu.yaml --num_processes"
+        words = [*launcher.split(), str(num_processes), *words]
+    keys = {
+        "model_name_or_path": folder / "base", "output_dir": folder / f"sft-{name}",
+        "train_file": folder / "rows.jsonl", "use_cpu": True, "bf16": False, "report_to": "none",
+        "max_length": 32768, "max_steps": 1,
+    }  # fmt: skip
+    flags = [part for key, value in keys.items() for part in (f"--{key}", str(value))]
     began = time.monotonic()
-    from stages import sft
-    from stages.run import training
-
-    def stop(trainer: object, name: str, checkpoint: str | None) -> None:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        sys.stdout.write(
-            f"process {os.environ.get('RANK', '0')}: "
-            f"peak {usage.ru_maxrss / 2**20:.2f} GiB, "
-            f"{usage.ru_utime + usage.ru_stime:.1f} CPU s, {time.monotonic() - began:.1f} s\n"
-        )
-        sys.stdout.flush()
-        os._exit(0)
-
-    training.train = stop
-    sys.argv = [
-        "sft", "--model_name_or_path", str(folder / "base"), "--output_dir", str(folder / "sft"),
-        "--train_file", str(folder / "rows.jsonl"), "--use_cpu", "true", "--bf16", "false",
-        "--report_to", "none", "--max_length", "32768", "--max_steps", "1", *flags,
-    ]  # fmt: skip
-    sft.main()
-
-
-def run(folder: Path, num_processes: int, flags: list[str]) -> None:
-    """Start SFT in so many processes, and wait for them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    started = []
-    for rank in range(num_processes):
-        env = dict(os.environ)
-        if num_processes > 1:
-            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_processes)}
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        command = [sys.executable, __file__, "--start", "--folder", str(folder), *flags]
-        started.append(subprocess.Popen(command, env=env))
-    codes = [process.wait() for process in started]
-    if any(codes):
-        sys.exit("sft_rows: a process failed")
+    process = subprocess.Popen([sys.executable, *words, *flags], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise UserError(f"stages.sft ended with exit code {os.waitstatus_to_exitcode(status)}")
+    seconds = usage.ru_utime + usage.ru_stime
+    tell(
+        f"{name} start: peak {usage.ru_maxrss / 2**20:.2f} GiB, {seconds:.1f} CPU s, "
+        f"{time.monotonic() - began:.1f} s"
+    )
 
 
 def main() -> None:
-    """Read the command line, write the files, start SFT twice."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--tokens", type=int, default=10_000_000)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--folder", help="keeps the files")
-    parser.add_argument("--start", action="store_true", help=argparse.SUPPRESS)
-    args, flags = parser.parse_known_args()
-    if args.start:
-        start(Path(args.folder), flags)
-        return
+    """Write the files, start SFT twice."""
+    (args,) = parse(__doc__, RowArguments)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(args.folder or scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        measure(folder, args, flags)
-
-
-def measure(folder: Path, args: argparse.Namespace, flags: list[str]) -> None:
-    """Write the files where they are missing, and start SFT twice."""
-    if not (folder / "base").is_dir():
+        folder = Path(scratch)
         write_traces(folder / "rows.jsonl", args.tokens)
         write_model(folder / "base", folder / "rows.jsonl")
-    for name in ("first", "second"):
-        sys.stdout.write(f"{name} start\n")
-        sys.stdout.flush()
-        run(folder, args.processes, flags)
+        for name in ("first", "second"):
+            start(folder, name, args.processes)
 
 
 if __name__ == "__main__":
-    main()
+    run_cli(main)

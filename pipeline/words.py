@@ -56,7 +56,7 @@ OPTIONS = {
     "help": "this list; with a stage or tool: all of its keys",
 }
 # Read by the Makefile itself, or by a target that is no goal of this command.
-OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "SHAPE", "MODES", "SMALL", "CPU_STANDIN")
+OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "SHAPE", "SMALL", "CPU_STANDIN")
 # What the libraries below read; it is handed on as it is.
 OF_THE_STACK = re.compile(
     r"(CUDA|HF|NCCL|WANDB|VLLM|OMP|PYTORCH|TORCH|SLURM|OPENAI|TOKENIZERS|TENSORBOARD|MLFLOW"

@@ -1,13 +1,11 @@
-"""What another project would run: examples, their patches, and the script of the grader's page."""
+"""What another project would run: examples, and the script of the grader's page."""
 
 import json
-import os
 import re
 import runpy
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -95,44 +93,6 @@ def test_the_script_of_the_graders_page_trains(fork_server, tiny_model_dir, tmp_
     path.write_text(script)
     (lines,) = fork_server.finish(path, setup=(run_script, str(path)))
     assert float(lines[-1]) == 0.0  # of a random model
-
-
-# examples/patches
-
-PATCHES = {
-    name: (ROOT / f"examples/patches/{name}.patch").read_text(encoding="utf-8")
-    for name in ("loss", "curriculum", "metric")
-}
-TRAIN = """
-from pipeline.errors import run_cli
-from eval.harness.metrics import sampled_metrics
-from stages import grpo
-
-record = {"verdict": "right", "prediction": "1", "well_formed": True, "cut_off": False}
-record |= {"num_tokens": 1, "lenient": "right", "completion": ""}
-assert sampled_metrics([record, record])["all@2"] == 1.0
-run_cli(grpo.main)
-"""
-
-
-def test_the_patches_apply_and_train(tmp_path, write_recipe):
-    tree = tmp_path / "tree"
-    for name in ("pipeline", "grading", "data_prep", "stages", "eval"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, tree / name, ignore=ignored)
-    for patch in PATCHES.values():
-        files = re.findall(r"^\+\+\+ b/(.*)$", patch, re.M)
-        assert 1 <= len(files) == len(set(files)) <= 3
-        subprocess.run(["git", "apply", "-"], cwd=tree, input=patch, text=True, check=True)
-    recipe = write_recipe("grpo", curriculum="uniform:Uniform", drift_penalty=0.1, num_iterations=2)
-    command = [sys.executable, "-c", TRAIN, "--config", str(recipe)]
-    env = os.environ | {"PYTHONPATH": str(tree), "HF_HUB_OFFLINE": "1", "ALLOW_CODE": "1"}
-    pipes = {"capture_output": True, "text": True, "check": False}
-    done = subprocess.run(command, cwd=tree, env=env, **pipes)
-    assert done.returncode == 0, done.stderr
-    folder = Path(json.loads(recipe.read_text())["output_dir"])
-    (state,) = folder.glob("checkpoint-2/extra_state.json")
-    assert "num_batches" in state.read_text()
 
 
 # examples/chat_template.py: a base model with the chat template of another one

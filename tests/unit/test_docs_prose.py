@@ -45,7 +45,7 @@ def test_sentences_are_short_and_have_few_clauses():
 
 def test_the_docs_are_short():
     assert sum(map(num_words, pages.DOCS)) <= 16_000
-    assert sum(map(num_words, pages.RESULTS)) <= 12_000
+    assert sum(map(num_words, pages.RESULTS)) <= 8_500
     assert num_words(ROOT / "docs/decisions.md") <= 700
     assert len((ROOT / "docs/glossary.md").read_text(encoding="utf-8").splitlines()) <= 25
 

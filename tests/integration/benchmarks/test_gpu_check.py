@@ -54,21 +54,10 @@ def test_a_dry_run_names_each_check_its_command_and_why_not(check, tmp_path):
     assert not (tmp_path / "run").exists() and not (tmp_path / "page.md").exists()
 
 
-def test_an_unknown_check_is_refused(check):
-    done = check("--dry --checks sft-single no-such")
-    assert done.stderr.startswith("error: checks: ") and "no-such" in done.stderr
-
-
 def test_without_a_gpu_no_page_is_written(check, tmp_path):
     done = check()
     assert done.returncode == 2 and "no GPU" in done.stderr and "--dry" in done.stderr
     assert not (tmp_path / "page.md").exists()
-
-
-def test_a_check_comes_with_those_it_needs(check):
-    lines = check("--dry --checks sft-flash").stdout.splitlines()
-    found = [line.partition(":")[0] for line in lines if not line.startswith(" ")]
-    assert found == ["base", "sft-packed", "sft-flash"]
 
 
 def host(num_gpus, is_standin=False):
@@ -77,31 +66,6 @@ def host(num_gpus, is_standin=False):
 
 def build(**fields):
     return gpu_check.Check("a", **({"gpu": [], "cpu": [], "seconds": 9, "needs": []} | fields))
-
-
-def test_what_is_missing_is_said(monkeypatch):
-    assert host(1).why_not(build(), []) == ""
-    assert host(0).why_not(build(num_gpus=0), []) == ""
-    assert "2 GPUs needed, 1 here" in host(1).why_not(build(num_gpus=2), [])
-    assert host(1).why_not(build(needs=["no_such"]), []) == "no_such missing"
-    monkeypatch.setattr(gpu_check, "find_spec", lambda name: "varlen" not in name or None)
-    old = host(1).why_not(build(needs=["torch.nn.attention.varlen"]), [])
-    assert "torch 2.13" in old and "one by one" in old
-    monkeypatch.undo()
-    flash = build(needs=["flash_attn"])
-    assert host(0, is_standin=True).why_not(flash, [[sys.executable]]) == ""
-    assert "vllm missing" in host(0, is_standin=True).why_not(flash, [["no/such/python"]])
-
-
-@pytest.mark.parametrize(("num_gpus", "n"), [(1, 1), (2, 2), (3, 2), (8, 8), (16, 8)])
-def test_the_rows_of_a_step_are_shared_out(num_gpus, n, tmp_path):
-    check = build(gpu=["-m x {run} {out} {a}"])
-    texts = {"a": "{n} {sft_rows}"}
-    found = host(num_gpus).commands(check, texts, tmp_path)
-    rows = gpu_check.ROWS["sft_rows"] // n
-    assert found == [
-        [sys.executable, "-m", "x", str(tmp_path), str(tmp_path / "a"), str(n), str(rows)]
-    ]
 
 
 def run(commands, folder, limit=60, **fields):
@@ -120,21 +84,6 @@ def test_a_check_runs_once_whether_it_passes_or_fails(tmp_path):
         found = run([bad, count], tmp_path)
         assert found["result"] == "failed" and "exit code 3" in found["figure"]
     assert (tmp_path / "count").read_text() == "xx"  # the second command never
-
-
-def test_other_code_or_another_device_is_another_key(tmp_path, monkeypatch):
-    def key(check, device="a GPU"):
-        on = gpu_check.Host(1, False, device)
-        return gpu_check.prepare(checks[check], on, {}, tmp_path).key
-
-    checks = {name: gpu_check.Check(name, [f"-m {name}"], [], 9, []) for name in ("base", "one")}
-    before = key("one")
-    assert before == key("one") != key("base") and before != key("one", "another")
-    (tmp_path / "stages").mkdir()
-    monkeypatch.setattr(gpu_check, "ROOT", tmp_path)
-    gpu_check.hash_project.cache_clear()
-    assert key("one") != before
-    gpu_check.hash_project.cache_clear()
 
 
 def test_a_check_ends_with_its_time_and_leaves_no_process(tmp_path):

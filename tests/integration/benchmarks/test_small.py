@@ -15,21 +15,9 @@ ROOT = Path(__file__).parents[3]
 # Goal -> texts that its table must hold, one at least in each row.
 GOALS = {
     "bench": ("stock", "padded", "packed to", "ours"),
-    "bench-grader": ("ours, ", "TRL", "math-verify"),
-    "bench-curriculum": ("|mode|", "|---", "|stock|", "|predictive|"),
     "bench-time": (
         *("|arm|", "|---", "|stock|", "|ours|", "|ours, no curriculum|", "|ours, offline"),
         *("|with|", "|and "),
-    ),
-    # The first column of all tables, the later ones' headers and rules among them.
-    "bench-guards": (
-        "|stale-engine|",
-        "|on-policy-0|",
-        "|worst value|",
-        "|healthy runs|",
-        "|---",
-        "|on-policy|",
-        "|all|",
     ),
 }
 

@@ -75,7 +75,6 @@ def test_each_seed_may_have_its_own_start_and_one_alone_its_controls(command, tm
     assert len(found["figures"]["SFT continued"]["test"]) == 1
     assert "chain_sum" not in found["figures"]["GRPO"]
     assert {"rollout/rewards", "frac_reward_zero_std"} <= found["logged"]["own"]["1"].keys()
-    assert page.read_text().count("GRPO (") == 6  # examples: there are six problems
     figures, left = found["figures"], sorted(path.name for path in (run / "study").iterdir())
     assert {f"{arm}-1.json" for arm in ("start", *ARMS)} < {*left}
     for path in (run / "study").glob("*-*/*/"):  # as on another machine: the records alone

@@ -3,6 +3,7 @@
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks import replay
@@ -22,13 +23,12 @@ def rows(step, rights, size=4, **columns):
 @pytest.fixture
 def log(tmp_path):
     """Write tables as files, in this order, and read them."""
-    pandas = pytest.importorskip("pandas")
 
     def call(*tables, **keys):
         paths = []
         for n, table in enumerate(tables):
             paths.append(str(tmp_path / f"completions_{n:05d}.parquet"))
-            pandas.DataFrame(table).to_parquet(paths[-1])
+            pd.DataFrame(table).to_parquet(paths[-1])
         return read_log(ReplayArguments(paths, **keys))
 
     return call
@@ -47,18 +47,12 @@ def test_groups_are_read_in_the_order_of_their_steps(log):
 
 
 def test_what_other_runs_log(log):
-    # Optimizer steps that share a generation, conversations, other columns, missing verdicts.
+    # Optimizer steps that share a generation, a missing verdict, a problem drawn twice in a row.
     later = [table | {"step": [table["step"][0] + 1] * 12} for table in FOUR[1:]]
     again = FOUR[0] | {"step": [2] * 12}
-    talk = [table | {"verdict": ["right"] * 12, "length": [1.0] * 12} for table in FOUR]
-    for table in talk:
-        for key in ("prompt", "completion"):
-            table[key] = [[{"role": "x", "content": text}] for text in table[key]]
     assert log(FOUR[0], again, *later).batch.tolist() == log(*FOUR).batch.tolist()
-    assert log(*talk, reward="accuracy").right.tolist() == log(*FOUR).right.tolist()
     unknown = FOUR[0] | {"accuracy": [None, *FOUR[0]["accuracy"][1:]]}
     assert log(unknown, *FOUR[1:]).right.tolist() == log(*FOUR).right.tolist()[1:]
-    # One problem drawn twice in a row is two groups.
     twice = rows(1, [1, 2]) | {"prompt": ["same"] * 8}
     assert log(twice, *FOUR[1:]).right.tolist()[:2] == [1, 2]
 
@@ -67,20 +61,13 @@ def test_what_other_runs_log(log):
     ("tables", "keys", "words"),
     [
         (FOUR[:3], {}, "3 generations; at least 4"),
-        ([rows(1, [1]) | {"step": [2] * 4}, *FOUR], {}, "step 2 is in .*00000.parquet too"),
+        ([rows(1, [1]) | {"step": [2] * 4}, *FOUR], {}, "step 2 is in another file"),
         ([{"step": [1], "prompt": ["a"]}], {}, "no column 'completion'"),
         ([t | {"length": [1] * 12} for t in FOUR], {}, r"--reward: name .*\(accuracy, length\)"),
-        (FOUR, {"reward": "right"}, "no column 'right' .*has accuracy"),
-        ([t | {"accuracy": ["yes"] * 12} for t in FOUR], {}, r"--reward: name .*\(none\)"),
-        (
-            [*FOUR[:3], {key: values[:-1] for key, values in FOUR[3].items()}],
-            {},
-            "00003.parquet: row 8: 3 rows of one prompt are no groups of 4",
-        ),
-        (FOUR, {"num_generations": 3}, "4 rows of one prompt are no groups of 3"),
-        ([rows(n, [0, 1, 0], 1) for n in range(4)], {}, "one row; --num_generations"),
+        (FOUR, {"reward": "right"}, r"--reward: name .*\(accuracy\)"),
+        (FOUR, {"num_generations": 3}, "no groups of 3"),
+        ([rows(n, [0, 1, 0], 1) for n in range(4)], {}, "--num_generations"),
         ([rows(n, [0, 4, 4]) for n in range(4)], {}, "no group is informative"),
-        ([t | {"accuracy": [np.nan] * 12} for t in FOUR], {}, "accuracy: no group"),
     ],
 )
 def test_a_log_that_says_nothing_is_refused(log, tables, keys, words):
@@ -90,8 +77,8 @@ def test_a_log_that_says_nothing_is_refused(log, tables, keys, words):
 
 def test_files_that_are_none(tmp_path, monkeypatch):
     (tmp_path / "text.parquet").write_text("no table")
-    for name, words in (("text", "not a Parquet file"), ("absent", "no such file")):
-        with pytest.raises(UserError, match=words):
+    for name in ("text", "absent"):
+        with pytest.raises(UserError, match="not a Parquet file"):
             read_log(ReplayArguments([str(tmp_path / f"{name}.parquet")]))
     monkeypatch.setattr(sys, "argv", ["replay"])
     with pytest.raises(UserError, match="no files"):

@@ -13,10 +13,10 @@ from benchmarks.table import (
     mean_interval,
     publish,
     ratio_interval,
-    run_once,
-    sum_ratio_interval,
+    run,
 )
 from pipeline.errors import UserError
+from pipeline.side_by_side import Runner
 
 INF = math.inf
 
@@ -33,14 +33,6 @@ def test_ratio_interval():
     assert ratio_interval([0.5]) == pytest.approx((0.5, 0, INF))
     for bad in (INF, math.nan, 0.0):
         assert ratio_interval([0.5, bad]) == (INF, 0, INF)
-
-
-def test_the_ratio_of_sums_is_resampled_by_turn():
-    assert sum_ratio_interval([6, 9, 3], [2, 3, 1]) == pytest.approx((3, 3, 3))  # in each turn
-    # Two turns drawn from two: 2 and 4 with chance 1/4 each.
-    assert sum_ratio_interval([2, 4], [1, 1]) == (3, 2, 4)
-    ratio, low, high = sum_ratio_interval([10] * 5, [1, 1, 1, 1, 96])
-    assert ratio == pytest.approx(0.5) and low < ratio < high <= 10
 
 
 def test_publish_prints_what_it_writes(tmp_path, capsys):
@@ -74,14 +66,9 @@ def test_figures_of_the_docs_are_kept_out_of_them(tmp_path):
     assert figures_file(tmp_path / "x.md") == tmp_path / "x.json"
 
 
-def test_a_finished_run_is_not_repeated_and_a_failed_one_is_named(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    write = ["-c", f"open({str(tmp_path / 'runs')!r}, 'a').write('x')"]
-    for key in ({"a": 1}, {"a": 1}, {"a": 2}):
-        run_once(folder, key, write)
-    assert (tmp_path / "runs").read_text() == "xx"
+def test_a_run_that_fails_names_its_log(tmp_path):
+    log = tmp_path / "new/run.log"
+    run(Runner(1), ["-c", "print('once')"], log)
     with pytest.raises(UserError, match=r"run\.log: .* exit code 3"):
-        run_once(folder, {"a": 3}, ["-c", "raise SystemExit(3)"])
-    run_once(folder, {"a": 2}, write)  # the earlier result is gone
-    assert (tmp_path / "runs").read_text() == "xxx"
+        run(Runner(1), ["-c", "raise SystemExit(3)"], log)
+    assert log.read_text() == "once\n"

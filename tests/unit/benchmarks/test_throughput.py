@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.throughput import render, summarise, training_flops
-from benchmarks.throughput_runs import check_equal, draw_groups, length_pairs
+from benchmarks.throughput_runs import check_equal
 from pipeline.errors import UserError
 
 CONFIG = SimpleNamespace(
@@ -36,22 +36,6 @@ def test_flops_by_hand(length, scored, head_dim):
     attention = 2 * 2 * heads * pairs * 2  # 2 products in 2 layers
     config = SimpleNamespace(**vars(CONFIG), head_dim=head_dim)
     assert training_flops(config, [(length, scored)] * 2) == 6 * (2 * linear + attention)
-
-
-def test_groups_have_real_lengths_and_as_many_uniform_ones_as_asked():
-    table = length_pairs("gsm8k")
-    prompts, completions = ({pair[side] for pair in table} for side in (0, 1))
-    groups = draw_groups(40, 8, 0.63, seed=1)
-    assert len({group.prompt for group in groups}) == len(groups)
-    assert sum(len(set(group.rewards)) == 1 for group in groups) == 25
-    for group in groups:
-        assert len(group.prompt) in prompts and set(group.lengths) <= completions
-        assert len(group.lengths) == len(group.rewards) == 8
-    assert groups == draw_groups(40, 8, 0.63, seed=1) != draw_groups(40, 8, 0.63, seed=2)
-    # Long prompts get the completions of long prompts.
-    groups = sorted(draw_groups(400, 4, 0.0, seed=0), key=lambda group: len(group.prompt))
-    short, long = (sum(sum(g.lengths) for g in part) for part in (groups[:100], groups[-100:]))
-    assert long > 1.3 * short
 
 
 def test_figures_by_hand():
