@@ -47,7 +47,8 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
     table = pd.DataFrame(lines, columns=Line._fields, dtype=object).astype({"applies": bool})
     notes = [note for one in audited for note in [*one.notes, *note_own_graders(one)]]
     yamls = sorted(Path(args.recipe).glob("*.yaml"))
-    files = [*recipe.files.values(), settings.test_file, settings.transfer_file]
+    files: list[str | Path | None] = [*recipe.files.values()]
+    files += [settings.test_file, settings.transfer_file]
     files += grader_files(row for rows in sets.values() for row in rows)
     files += own_files([*recipe.rewards])
     report: dict[str, Any] = {
