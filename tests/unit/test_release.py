@@ -52,11 +52,10 @@ def test_a_call_without_one_tag_is_one_line(given):
     assert done.returncode == 1 and done.stderr.startswith("error: name one tag")
 
 
-def test_the_changelog_begins_with_this_version():
+def test_the_changelog_begins_with_what_is_unreleased_and_this_version():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
-    first = next(line for line in lines if line.startswith("## "))
-    assert first.startswith(f"## {version}, ")
+    heads = re.findall(r"(?m)^## .*", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    assert heads[0] == "## Unreleased" and heads[1].startswith(f"## {version}, ")
 
 
 def lines_of(workflow):
