@@ -30,6 +30,7 @@ IS_MARKED = re.compile(r"\bGPUs?\b|network|server|hub\b", re.IGNORECASE)
 ELSEWHERE = {
     "cp -r configs/": "tests/e2e/test_readme.py",
     ".venv/bin/python mine.py": "tests/integration/trainer/test_own_reward.py",
+    "bash .ci/run": ".github/workflows/ci.yml",
     "git apply": "tests/integration/test_architecture.py",
     ".venv/bin/tensorboard --logdir runs": "tests/integration/stages/test_trackers.py",
 }
@@ -52,7 +53,7 @@ RUN_BY = {
     "tests/integration/benchmarks/test_gpu_check.py": ("gpu-check",),
     "tests/integration/test_site.py": ("docs",),
     ".ci/run": ("test", "lint", "golden"),
-    "Makefile": ("test-slow", "test-vllm", "vllm-cpu", "chaos", "gpu-env", "lock"),
+    "Makefile": ("test-fast", "test-slow", "test-vllm", "vllm-cpu", "chaos", "gpu-env", "lock"),
 }  # fmt: skip
 SPOKEN_OF = {"make compare", "make push", "make sweep"}  # each needs a variable
 COPIED = "grpo7b"  # the recipe that a reader has copied to `configs/mine`

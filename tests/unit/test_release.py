@@ -58,26 +58,22 @@ def test_the_changelog_begins_with_what_is_unreleased_and_this_version():
     assert heads[0] == "## Unreleased" and heads[1].startswith(f"## {version}, ")
 
 
-def lines_of(workflow):
-    """The commands of each job of a workflow."""
-    jobs = yaml.safe_load((ROOT / f".github/workflows/{workflow}.yml").read_text())["jobs"]
-    return {
-        name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()
-    }
+def lines_of_workflows():
+    """The commands of all workflows."""
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            yield from (step["run"] for step in job["steps"] if "run" in step)
 
 
-def test_a_push_is_checked_by_the_commands_of_contributing():
+def test_contributing_tells_the_commands_of_the_workflows():
     told = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    for line in lines_of("ci")["linux"]:
-        assert line in told, line
+    lines = [line for line in lines_of_workflows() if re.match(r"(make|bash) (?!\.venv)", line)]
+    assert len(lines) == 5 and [line for line in lines if line not in told] == []
     goals = re.findall(r"(?m)^make (\w+)$", (ROOT / ".ci/run").read_text())
     assert goals and f"\nmake {' '.join(goals)} " in told
 
 
-@pytest.mark.parametrize("workflow", ["ci", "newest-trl", "release"])
-def test_what_the_workflows_name_is_there(workflow):
-    words = [
-        word for lines in lines_of(workflow).values() for line in lines for word in line.split()
-    ]
+def test_what_the_workflows_name_is_there():
+    words = [word for line in lines_of_workflows() for word in line.split()]
     files = [word for word in words if word.startswith((".ci/", ".github/", "tests/"))]
-    assert files and all((ROOT / file).exists() for file in files)
+    assert len(files) >= 4 and all((ROOT / file).exists() for file in files)
