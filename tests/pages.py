@@ -78,25 +78,3 @@ def commands_of_pages() -> list[Command]:
     for path in sorted((ROOT / "examples").glob("*.py")):
         texts.append(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
     return list(dict.fromkeys(one for text in texts for one in find_commands(text)))
-
-
-def anchors(text: str) -> set[str]:
-    """What a link may have behind `#`: the slugs of a page's headings, as GitHub makes them."""
-    found: set[str] = set()
-    text = re.sub(r"(?ms)^```.*?^```", "", text)
-    for head in re.findall(r"(?m)^#+ +(.*?)[ #]*$", text):
-        shown = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", head)
-        slug = re.sub(r"[^\w -]", "", shown).lower().replace(" ", "-")
-        number = 0
-        while (one := f"{slug}-{number}" if number else slug) in found:
-            number += 1
-        found.add(one)
-    return found | set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
-
-
-def links(text: str) -> list[str]:
-    """The targets of a page's links and pictures that are no web addresses."""
-    text = re.sub(r"(?ms)^```.*?^```|`[^`\n]*`", "", text)
-    found = re.findall(r"\]\(([^)\s]+)", text)
-    found += re.findall(r'(?:src|srcset|href)="([^"\s]+)"', text)
-    return [one for one in found if not re.match(r"(?:https?|mailto):", one)]

@@ -1,4 +1,4 @@
-"""What README and docs name exists: files, links, headings, modules, make targets, keys."""
+"""What README and docs name exists: files, modules, make targets, keys; of links see test_site."""
 
 import importlib.util
 import json
@@ -20,7 +20,6 @@ PACKAGES = (
     "pipeline", "grading", "data_prep", "stages", "eval", "benchmarks", "tests", "configs", "docs",
     "examples",
 )  # fmt: skip
-LINKED = [*pages.PAGES, ROOT / "CHANGELOG.md"]
 
 
 def names(page, pattern):
@@ -67,34 +66,6 @@ def test_times_are_found():
     assert [*times(text)] == [
         ("demo", "10 minute"), ("test", "10 minute"), ("demo", "8 minute"), ("study", "1 hour")
     ]  # fmt: skip
-
-
-def broken(page, text):
-    """The links of a page that lead nowhere."""
-    found = []
-    for link in pages.links(text):
-        file, _, anchor = link.partition("#")
-        target = page.parent / file if file else page
-        if not target.exists():
-            found.append(link)
-        elif anchor and target.suffix == ".md":
-            its_text = target.read_text(encoding="utf-8") if file else text
-            found += [] if anchor in pages.anchors(its_text) else [link]
-    return found
-
-
-@pytest.mark.parametrize("page", LINKED, ids=pages.name_of)
-def test_links_lead_somewhere(page):
-    assert broken(page, page.read_text(encoding="utf-8")) == []
-
-
-def test_a_broken_link_is_found():
-    text = "# One\n\n## Two `keys`, & [more](x)\n\n## One\n\n```\n# no heading\n```\n"
-    text += "[a](#one) [b](#two-keys--more) [c](#one-1) [d](CITATION.cff) `[e](gone.md)`\n"
-    assert broken(ROOT / "README.md", text) == ["x"]
-    text = "[a](#gone) [b](docs/gone.md) ![c](docs/gone.png) [d](#no-heading)\n# Here\n"
-    text += '<img src="docs/gone.svg">'
-    assert len(broken(ROOT / "README.md", text)) == 5
 
 
 def test_the_page_of_keys_is_up_to_date():
