@@ -100,6 +100,13 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     assert err == NO_BENCHMARK
 
 
+def test_a_made_problem_that_repeats_a_test_question_names_its_source(tmp_path, recipe):
+    made = {"name": "synthetic", "split": "test"}
+    sets = {"test": [made | {"sample": 5}], "validation": [made | {"sample": 9}]}
+    folder, _ = run(tmp_path, recipe | sets)
+    assert {pair["source"] for pair in read_rows(folder / "contamination.jsonl")} == {"synthetic"}
+
+
 def test_short_source_is_taken_whole_with_a_notice(tmp_path, recipe, capsys):
     recipe["grpo"][0]["sample"] = 1000
     run(tmp_path, recipe)
