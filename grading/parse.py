@@ -516,7 +516,7 @@ class _Parser:
 
     def scaled(self) -> Value:
         """A number times a matrix or a vector."""
-        factors = [MINUS_ONE] if self.is_minus() else []
+        factors: list[Tree] = [MINUS_ONE] if self.is_minus() else []
         while not (self.peek().text == r"\begin" or (self.peek().text == "(" and self.commas())):
             factors.append(self.power())
             self.accept(r"\cdot")

@@ -557,10 +557,11 @@ def _content(tree: Tree) -> int:
     """The greatest common divisor of the integers that the terms of a sum begin with; else 1."""
     if not isinstance(tree, Sum):
         return abs(int(tree.value)) if isinstance(tree, Num) and tree.value.denominator == 1 else 1
-    terms = simplified(tree).parts if isinstance(simplified(tree), Sum) else ()
+    whole = simplified(tree)
+    terms = whole.parts if isinstance(whole, Sum) else ()
     heads = [term.parts[0] if isinstance(term, Product) else term for term in terms]
-    whole = [h.value for h in heads if isinstance(h, Num) and h.value.denominator == 1]
-    return gcd(*map(int, whole)) if whole and len(whole) == len(terms) else 1
+    found = [h.value for h in heads if isinstance(h, Num) and h.value.denominator == 1]
+    return gcd(*map(int, found)) if found and len(found) == len(terms) else 1
 
 
 def _has_common_factor(tree: Tree) -> bool:

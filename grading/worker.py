@@ -83,11 +83,15 @@ class Worker:
         # -P: with -m alone, a file of the current folder would shadow the modules named here.
         command = [sys.executable, "-P", "-m", "grading.worker", self._function]
         command += [f"{self._seconds + GRACE_SECONDS}", f"{self._memory}"]
-        quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
         with theirs:
             # Its own session: out of reach of the terminal's Ctrl-C, and killed as one.
             self._process = subprocess.Popen(
-                command, stdin=theirs, env=env, start_new_session=True, **quiet
+                command,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=env,
+                start_new_session=True,
             )
         self._connection = Connection(ours.detach())
         try:

@@ -39,7 +39,7 @@ try:
     from pipeline.request import Request, check_goals, read
     from pipeline.scoring import check_scoring
     from pipeline.show import show_keys
-    from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED, load
+    from pipeline.stages import COMMANDS, GOALS, PASSED_ON, STAGES, TOOLS, TRAINED, load
     from pipeline.words import OPTIONS, VARIABLES
 except ModuleNotFoundError as error:
     if not missing(error):
@@ -50,12 +50,12 @@ except ModuleNotFoundError as error:
 
 def main() -> None:
     """Read the command line, look at what is there, run what is missing."""
-    argv = sys.argv[1:]
+    argv = ["--help"] if sys.argv[1:] == ["help"] else sys.argv[1:]
     if argv and argv[0] in PASSED_ON:
         start(["-m", PASSED_ON[argv[0]], *argv[1:]])
     check_environment()
     request = read(argv, os.environ)
-    if "help" in request.options or not (argv or request.goals) or argv == ["help"]:
+    if "help" in request.options or not (argv or request.goals):
         show_help(request)
         return
     if not request.goals:
@@ -233,12 +233,12 @@ def child_env(force: str = "") -> dict[str, str]:
 def show_help(request: Request) -> None:
     """Print the commands, variables and options; of a stage or tool its keys."""
     for goal in request.goals:
-        row = STAGES.get(goal) or TOOLS.get(goal)
+        row = COMMANDS.get(goal)
         if row and row.module:
             start(["-m", row.module, "--help"])
     lines = [(__doc__ or "").strip(), "", "Commands:"]
     meanings = {"demo": "the whole pipeline; ends with the page of results"}
-    meanings |= {name: row.meaning for name, row in [*STAGES.items(), *TOOLS.items()]}
+    meanings |= {name: row.meaning for name, row in COMMANDS.items()}
     meanings |= {"grade": "grade a file of completions", "launch": "accelerate launch, of a stage"}
     lines += [f"  {name:22}{meaning}" for name, meaning in meanings.items()]
     lines += ["", "Variables, here or in the environment:"]

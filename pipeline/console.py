@@ -132,6 +132,8 @@ def notice(text: str) -> None:
 class Bar(tqdm):
     """A bar that drops its last facts instead of wrapping, and writes no \\r to a log."""
 
+    disable: bool  # tqdm's, as are n and fp
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Without a terminal every refresh is a line in a log: one in ten seconds is enough.
         self.is_log = not sys.stderr.isatty()
@@ -173,7 +175,7 @@ def quiet_loggers(*names: str) -> None:
 def quiet_imports() -> None:
     """Silence libraries that print while they are imported; call it before torch is imported."""
     # All tables are made of it, TRL's `log_completions` too. Its own drops five characters.
-    rich.text.strip_control_codes = clean
+    rich.text.strip_control_codes = clean  # type: ignore[assignment]  # only called with a text
     quiet_loggers(*_AT_IMPORT)
     deepspeed = logging.getLogger("DeepSpeed")
     deepspeed.addFilter(lambda record: record.filename != "real_accelerator.py")
@@ -209,7 +211,7 @@ def hide_trackers(names: list[str]) -> None:
     TRL imports all that are installed: seconds, and folders in /tmp that a kill leaves behind.
     """
     for name in {"wandb", "trackio", "mlflow", "swanlab"}.difference(names):
-        sys.modules.setdefault(name, None)
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # None: not importable
 
 
 def quiet_trackers(names: list[str]) -> None:
@@ -217,7 +219,7 @@ def quiet_trackers(names: list[str]) -> None:
     os.environ.setdefault("WANDB_SILENT", "true")
     if "trackio" in names:
         for name in ("trackio", "trackio.run", "trackio.utils"):
-            importlib.import_module(name).print = lambda *args, **kwargs: None
+            vars(importlib.import_module(name))["print"] = lambda *args, **kwargs: None
 
 
 def quiet() -> None:

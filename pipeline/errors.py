@@ -134,7 +134,8 @@ def _thread_error(args: threading.ExceptHookArgs) -> None:
 
     That one meets it, too.
     """
-    if not disk_fault(args.exc_value) and not memory_fault(args.exc_value):
+    error = args.exc_value
+    if error is None or not (disk_fault(error) or memory_fault(error)):
         threading.__excepthook__(args)
 
 
@@ -204,7 +205,7 @@ def disk_fault(error: BaseException | None) -> str | None:
         name = getattr(error, "filename", None) if isinstance(error, OSError) else None
         place = os.fsdecode(name) if isinstance(name, str | bytes) else ""
         if any(words in str(error) for words in DISK_IS_FULL):
-            place = place or (_folders or [Path(".")])[-1]
+            place = place or f"{_folders[-1] if _folders else '.'}"
             return f"{place}: {error}; free space, then repeat the command"
         if place and isinstance(error, OSError) and error.errno:
             return f"{place}: {error.strerror}; correct that, then repeat the command"

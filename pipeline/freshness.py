@@ -57,10 +57,11 @@ def looks_current(request: Request, stage: str, words: Sequence[str]) -> bool:
 
 def settings_of(stage: str, words: Sequence[str]) -> Settings:
     """The settings that a stage reads from the words of its command; the report has eval's keys."""
-    own, hf = load(AUDIT), ()
-    if stage != "audit":
-        own, hf, _ = load_keys("eval" if stage == "report" else stage)
-    return read_settings(own, hf, list(words[words.index(STAGES[stage].module) + 1 :]))
+    argv = list(words[words.index(STAGES[stage].module) + 1 :])
+    if stage == "audit":
+        return read_settings(load(AUDIT), (), argv)
+    own, hf, _ = load_keys("eval" if stage == "report" else stage)
+    return read_settings(own, hf, argv)
 
 
 def says_the_same(request: Mapping[str, Any], settings: Settings) -> bool:

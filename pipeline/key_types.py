@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.names import nearest
+from pipeline.values import OneOf
 
 UNSET: Any = object()
 
@@ -67,7 +68,10 @@ HF_SOURCES = {
 @functools.cache
 def source_fields(package: str, file: str, name: str) -> list[ast.AnnAssign]:
     """The fields of a dataclass in an installed package, which is not imported."""
-    path = Path(importlib.util.find_spec(package).origin).parent / file
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    path = Path(spec.origin).parent / file
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     return [node for node in found[0].body if isinstance(node, ast.AnnAssign)]
@@ -92,9 +96,10 @@ def hf_keys(class_name: str) -> dict[str, Key]:
     keys: dict[str, Key] = {}
     for source in HF_SOURCES[class_name]:
         for field in source_fields(*source):
-            if not field.target.id.startswith("_"):
+            name = ast.unparse(field.target)
+            if not name.startswith("_"):
                 key = Key(ast.unparse(field.annotation), _default_of(field.value), class_name)
-                keys.setdefault(field.target.id, key)
+                keys.setdefault(name, key)
     return keys
 
 
@@ -103,10 +108,9 @@ def own_keys(cls: type) -> dict[str, Key]:
     """The keys of one of our dataclasses."""
     keys, hints = {}, typing.get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
-        has_factory = field.default_factory is not dataclasses.MISSING
-        default = field.default_factory() if has_factory else field.default
-        if default is dataclasses.MISSING:
-            default = UNSET
+        default = UNSET if field.default is dataclasses.MISSING else field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
         meaning = field.metadata.get("help", "")
         keys[field.name] = Key(hints[field.name], default, meaning=meaning)
     return keys
@@ -124,7 +128,8 @@ def shown_type(annotation: Any) -> str:
     """A type as a reader writes it, without its limits: `off | warn`, `list[int] | None`."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return shown_type(inner[0])
+        names = [name for one in inner if isinstance(one, OneOf) for name in one.names]
+        return " | ".join(names) or shown_type(inner[0])
     if origin is Literal:
         return " | ".join(map(str, inner))
     if origin in (typing.Union, types.UnionType):

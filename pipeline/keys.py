@@ -12,12 +12,12 @@ from pipeline.errors import UserError
 from pipeline.key_types import Key, known_keys, own_keys
 from pipeline.names import unknown
 from pipeline.renamed import hint
-from pipeline.stages import STAGES, TOOLS, TRAINED, config_name, has_file, load, load_keys
+from pipeline.stages import COMMANDS, STAGES, TRAINED, config_name, has_file, load, load_keys
 from pipeline.words import VARIABLES, split_key
 
 # RECIPE, RUN, LORA and the command itself say them.
 TAKEN = ("output_dir", "run_dir", "config", "overlay", "keys", "opens_gate")
-OPTIONS = {name: row.options for name, row in {**STAGES, **TOOLS}.items() if row.options}
+OPTIONS = {name: row.options for name, row in COMMANDS.items() if row.options}
 OF_FILE = {config_name(stage): stage for stage in STAGES if STAGES[stage].arguments}
 Keys = dict[str, dict[str, str]]  # by stage or tool, and by key: the text of the value
 

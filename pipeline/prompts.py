@@ -6,9 +6,10 @@ difficulty and evaluation call them. GRPO passes the same messages to TRL, which
 template.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pipeline.errors import UserError
+from pipeline.values import OneOf
 
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
@@ -73,6 +74,9 @@ PROMPTS = {
         answer_form="hashes",
     ),
 }
+# Types of the keys that name them.
+PromptName = Annotated[str, OneOf(tuple(PROMPTS))]
+AnswerForm = Annotated[str, OneOf(ANSWER_FORMS)]
 
 
 def form_of(prompt_name: str) -> str:

@@ -20,11 +20,11 @@ from pipeline.paths import check_links, plain
 from pipeline.recipe_files import find_config, find_recipe
 from pipeline.renamed import find_key
 from pipeline.stages import (
+    COMMANDS,
     GOALS,
     PASSED_ON,
     SCORING,
     STAGES,
-    TOOLS,
     TRAINED,
     config_name,
     has_file,
@@ -176,7 +176,7 @@ def reads(goal: str) -> set[str]:
     """The variables that a goal or a stage before it reads, beside those that name the run."""
     stages = {*may_need(goal)}
     found = {name for one in stages for name in {*STAGES[one].flags} - {*STAGES[one].reads}}
-    if row := STAGES.get(goal) or TOOLS.get(goal):
+    if row := COMMANDS.get(goal):
         found |= {*row.flags, *row.reads}
     if stages:
         found.add("force")
@@ -193,15 +193,14 @@ def may_need(goal: str) -> list[str]:
     """The stages that a goal comes to in some recipe, itself included."""
     if goal == "demo":
         return may_need("report")
-    row = STAGES.get(goal) or TOOLS[goal]
+    row = COMMANDS[goal]
     found = [one for need in row.needs for one in may_need(need)]
     return [*found, goal] if goal in STAGES else found
 
 
 def check_keys(request: Request, goals: Sequence[str]) -> None:
     """Refuse keys of a stage that no goal needs."""
-    rows = {**STAGES, **TOOLS}
-    reads_recipe = any("keys" in rows[goal].flags for goal in goals if goal in rows)
+    reads_recipe = any("keys" in COMMANDS[goal].flags for goal in goals if goal in COMMANDS)
     known = {*goals, *request.stages_of(goals)}
     for owner, given in request.keys.items():
         if owner not in known and not (reads_recipe and owner in STAGES):

@@ -368,17 +368,17 @@ def read_settings(
         raise UserError(f"{path}: {error}") from error
     if found := fault("env", env, takes_secret_urls=True):
         raise UserError(f"{path}: env: {found}")
-    consent.check_env(env, path or COMMAND_LINE)
-    file = typed(config, known, path or COMMAND_LINE, origins)
+    place = path or COMMAND_LINE
+    consent.check_env(env, place)
+    file = typed(config, known, place, origins)
     given = {name: value_of(words, known.get(name)) for name, words in shell.items()}
     overrides = typed(given, known, COMMAND_LINE)
-    _check_consent(file, given, path)
+    _check_consent(file, given, place)
     if overlay:
         changes = typed(_scaled(read_yaml(overlay, run_dir), file, known), known, overlay)
         _check_consent(changes, given, overlay)
         overrides = changes | overrides
     typed_keys = {*shell, *by_model}
-    place = path or COMMAND_LINE
     settings = Settings(file, overrides, known, place, env, typed_keys, overlay or "", origins)
     for name, key in known.items():
         if not key.owner and key.default is UNSET and name not in settings:

@@ -285,16 +285,23 @@ def config_name(stage: str) -> str:
     return STAGES[stage].config or stage
 
 
+COMMANDS: dict[str, Stage | Tool] = {**STAGES, **TOOLS}
+
+
 def load(name: str) -> Any:
     """The object that `module:name` names."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
-def load_keys(stage: str) -> tuple[type, tuple[str, ...], Callable | None]:
+def _as_given(settings: Any) -> Any:
+    return settings
+
+
+def load_keys(stage: str) -> tuple[type, tuple[str, ...], Callable[..., Any]]:
     """The class of a stage's own keys, the names of Hugging Face's classes, the check of both."""
     row = STAGES[stage]
-    return load(row.arguments), row.hf, load(row.check) if row.check else None
+    return load(row.arguments), row.hf, load(row.check) if row.check else _as_given
 
 
 def has_file(stage: str, recipe: str) -> bool:

@@ -6,8 +6,9 @@ train nonsense minutes later, so the ranges of their keys are here.
 
 import math
 import re
+from dataclasses import dataclass
 from operator import ge, gt, le, lt
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -18,6 +19,20 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 NotPositive = Annotated[float, Field(le=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Of a text: one of these names, which a table has. Where they are written out it is `Literal`.
+
+    `prompt: Annotated[str, OneOf(tuple(PROMPTS))]`
+    """
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return handler.generate_schema(Literal[self.names])
+
 
 # Of TRL's and transformers' keys, and of ours with such a name.
 _KEYS_BY_RANGE = {

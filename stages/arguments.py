@@ -14,7 +14,7 @@ from pydantic import Field
 from pipeline.own_code import OwnCode
 from pipeline.settings import setting
 from pipeline.stages import STAGES
-from pipeline.values import Count, Natural, NotNegative, NotPositive, Positive, Share
+from pipeline.values import Count, Natural, NotNegative, NotPositive, OneOf, Positive, Share
 from stages.trainer.guards import GuardSettings
 
 # Hugging Face's defaults: no tracker; in plain DDP a search for unused parameters, with a warning.
@@ -132,7 +132,7 @@ _GuardKeys = make_dataclass(
 
 
 @dataclass(kw_only=True)
-class GrpoArguments(_GuardKeys):
+class GrpoArguments(_GuardKeys):  # type: ignore[valid-type, misc]  # made, not written
     """Keys of `grpo.yaml` that are ours: these, and one `guard_...` per setting of the guards."""
 
     train_file: str = field(
@@ -188,7 +188,7 @@ class GrpoArguments(_GuardKeys):
     )
 
     # Rewards; `reward_weights` is TRL's own key.
-    reward_funcs: list[Literal[*REWARD_FUNCS] | OwnCode] = setting(
+    reward_funcs: list[Annotated[str, OneOf(REWARD_FUNCS)] | OwnCode] = setting(
         _REWARDS,
         f"reward functions, weighted by reward_weights: {', '.join(REWARD_FUNCS)}, or your own as "
         "module:function or module.function",

@@ -54,7 +54,7 @@ def main() -> None:
     fill(store, problems.all_requests(), open_engine, processes, "difficulty")
     if processes.is_main:
         counts = write_rates(folder / RESULT, problems, store, shorten(checkpoint))
-        end = {"started": started, "files": [RESULT], "checkpoint": checkpoint}
+        end: dict[str, Any] = {"started": started, "files": [RESULT], "checkpoint": checkpoint}
         manifest.write(folder, "difficulty", asdict(args), inputs, counts, **end)
         histogram = counts["num_right_histogram"]
         shares = ", ".join(

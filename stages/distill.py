@@ -27,7 +27,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
 from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.keys import check_backends
@@ -45,9 +45,9 @@ from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.key_types import UNSET, known_keys
 from pipeline.launched import in_launch
-from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
+from pipeline.prompts import PROMPTS, PromptName, build_completion, build_prompt, form_of
 from pipeline.settings import Settings, build, parse, setting, typed
-from pipeline.values import Count, Positive
+from pipeline.values import Count, OneOf, Positive
 
 RESULT = "traces.jsonl"
 NOT_ASKED = (
@@ -66,11 +66,13 @@ class DistillArguments(ProblemSetArguments):
     teachers: list[dict] = setting(
         [], "a list, in place of one teacher: of each its name, and the keys in which it differs"
     )
-    backend: Literal["hf", "vllm", "openai"] = setting("hf", "hf (transformers), vllm or openai")
+    backend: Annotated[str, OneOf(("hf", "vllm", "openai"))] = setting(
+        "hf", "hf (transformers), vllm or openai"
+    )
     base_url: str | None = setting(None, "openai: the server's API, http://localhost:8000/v1")
     concurrency: Count = setting(64, "openai: requests at a time")
     timeout_s: Positive = setting(1800.0, "openai: limit for one completion, seconds")
-    prompt: Literal[*PROMPTS] | None = setting(
+    prompt: PromptName | None = setting(
         None, f"prompt for the teacher, if not that of the rows: {', '.join(PROMPTS)}"
     )
     temperature: float = setting(0.6, "sampling temperature, above 0")
@@ -201,8 +203,8 @@ def main() -> None:
         sampled[name] = Sampled(problems, store, teacher.keep)
     if processes.is_main:
         numbers = write_traces(folder / RESULT, sampled)
-        end = {"started": started, "files": [RESULT], "teachers": models}
-        manifest.write(folder, "distill", asdict(args), inputs, **end, **numbers)
+        numbers |= {"started": started, "files": [RESULT], "teachers": models}
+        manifest.write(folder, "distill", asdict(args), inputs, **numbers)
         counts, dropped = numbers["counts"], Counter(numbers["dropped"])
         lost = ", ".join(f"{reason} {n:,}" for reason, n in dropped.most_common()) or "none"
         sys.stdout.write(

@@ -94,7 +94,7 @@ def split(
     problems = short_prompts(to_train, args.max_prompt_length, tokenizer)
     if args.max_prompt_length:
         dropped["over_max_prompt_length"] = len(to_train) - len(problems)
-    if args.curriculum == "offline":
+    if args.curriculum == "offline" and args.pass_rates:
         counts, before = load_pass_counts(args.pass_rates), len(problems)
         problems = keep_by_pass_rate(problems, counts, args.min_pass_rate, args.max_pass_rate)
         dropped["outside_pass_rate_band"] = before - len(problems)

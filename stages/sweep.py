@@ -23,7 +23,7 @@ import signal
 import sys
 import threading
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -215,7 +215,9 @@ def check(args: SweepArguments, runs: Runs) -> None:
         for stage, line in commands(args, name, values):
             own, hf, check_keys = load_keys(stage)
             settings = read_settings(own, hf, line, DEFAULTS)
-            check_run = {"sft": check_sft, "grpo": check_grpo}[stage] if is_made else check_keys
+            check_run: Callable[..., Settings] = check_keys
+            if is_made:
+                check_run = {"sft": check_sft, "grpo": check_grpo}[stage]
             if stage == "grpo":
                 check_server(args, settings)
                 if any(key.startswith(SFT_KEY) for key in values):  # so does its model
@@ -321,14 +323,14 @@ class Sweep:
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{self.args.folder}: {what}"
         # W&B and trackio show the runs of a sweep together.
-        group = {"WANDB_RUN_GROUP": os.environ.get("WANDB_RUN_GROUP") or str(self.root)}
+        group = os.environ.get("WANDB_RUN_GROUP") or str(self.root)
         if self.args.parallel == 1:
             tell(name)
-            return self.runner.run(words, **group)
+            return self.runner.run(words, WANDB_RUN_GROUP=group)
         log = folder / f"{log_name}.log"
         tell(f"{name}: started, its output goes to {log}")
         with log.open("a", encoding="utf-8") as file:  # of a killed sweep, too
-            code = self.runner.run(words, file, **group)
+            code = self.runner.run(words, file, WANDB_RUN_GROUP=group)
         tell(f"{name}: {f'ended with exit code {code}, see {log}' if code else 'finished'}")
         return code
 

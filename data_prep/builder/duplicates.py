@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 from datasketch import MinHash
 
-from data_prep.builder.filters import Checked
+from data_prep.builder.filters import Checked, Dropped
 from data_prep.builder.write import Spool
 from data_prep.decontamination.index import asks_about_figure, same_wording
 from data_prep.decontamination.text import content, figures, numbers, tokenise
@@ -111,19 +111,19 @@ class Collector:
         self._copies: Counter[str] = Counter()
         self._signatures = bytearray()
         self.sources: list[int] = []
-        self.bands: list[str | None] = []  # as `find_band` says, None where it is unknown
+        self.bands: list[str] = []  # as `find_band` says, "" where it is unknown
         self._gone: set[int] = set()
 
-    def add(self, found: Checked, source: int) -> Checked | None:
+    def add(self, found: Checked, source: int) -> Dropped | None:
         """Take a problem in, or tell why not; `source` is the number of its source."""
         number = self._first.get(found.key)
         if number is not None:
-            return dataclasses.replace(found, drop=self._repeat(found, number))
+            return Dropped(found.where, found.problem, self._repeat(found, number))
         self._first[found.key] = len(self.sources)
         self._spool.append(self._with_own_id(found.problem), found.where)
         self._signatures += found.signature
         self.sources.append(source)
-        self.bands.append(found.band)
+        self.bands.append(found.band or "")
         return None
 
     def _repeat(self, found: Checked, number: int) -> Drop:
@@ -142,7 +142,7 @@ class Collector:
         self._ids.add(name)
         return problem if name == problem.id else dataclasses.replace(problem, id=name)
 
-    def finish(self) -> Iterator[tuple[int, Checked]]:
+    def finish(self) -> Iterator[tuple[int, Dropped]]:
         """Yield (source, dropped row) of the problems that others make unusable, in order."""
         drops = {number: Drop("conflicting_gold", at) for number, at in self._conflicts.items()}
         keys = np.frombuffer(bytes(self._signatures), dtype=np.uint64).reshape(-1, NUM_BANDS)
@@ -160,11 +160,11 @@ class Collector:
         is_near = one.trace == other.trace and is_near_duplicate(one.question, other.question)
         return is_near and agree(one, other, *self._judge)
 
-    def leave_out(self, number: int, drop: Drop) -> tuple[int, Checked]:
+    def leave_out(self, number: int, drop: Drop) -> tuple[int, Dropped]:
         """Take a problem out again; (its source, the dropped row)."""
         self._gone.add(number)
         problem, where = self._spool.get(number)
-        return self.sources[number], Checked(where, problem, drop)
+        return self.sources[number], Dropped(where, problem, drop)
 
     def sample(self, source: int, size: int, seed: str) -> int:
         """Keep `size` at random of a source's problems that are still in; how many there were.

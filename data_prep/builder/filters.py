@@ -112,27 +112,39 @@ _FOREIGN_LETTER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A row and the result of its checks.
+    """A row that stays.
+
+    Args:
+        notes: what is to be told of it, names of `NOTES`.
+        key: of the normalised question and the trace number, 16 bytes.
+        signature: MinHash keys as bytes; empty where near duplicates are not looked for.
+        band: its difficulty or source, as `mix` shares them out; None where it is unknown.
+    """
+
+    where: str
+    problem: Problem
+    notes: tuple[str, ...]
+    key: bytes
+    signature: bytes
+    band: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A row that is left out.
 
     Args:
         problem: None where the source made none of the row.
-        drop: why it is left out, or None; the fields after `match` are set only if it stays.
+        drop: why.
         text: the beginning of a row that is not a problem, for dropped.jsonl.
         match: the evaluation question that it repeats.
-        notes: what is to be told of a row that stays, names of `NOTES`.
-        key: of the normalised question and the trace number, 16 bytes.
-        signature: MinHash keys as bytes; empty where near duplicates are not looked for.
     """
 
     where: str
     problem: Problem | None
-    drop: Drop | None = None
+    drop: Drop
     text: str = ""
     match: Match | None = None
-    notes: tuple[str, ...] = ()
-    key: bytes = b""
-    signature: bytes = b""
-    band: str | None = None
 
 
 def check_problem(problem: Problem, source: Source, key: str) -> tuple[str, ...]:
@@ -217,8 +229,8 @@ def check_level(level: float | None, source: Source) -> None:
     lowest, highest = source.min_level, source.max_level
     if lowest is None and highest is None:
         return
-    is_low = level is None or (lowest is not None and level < lowest)
-    if is_low or (highest is not None and level > highest):
+    is_high_enough = level is not None and (lowest is None or level >= lowest)
+    if level is None or not is_high_enough or (highest is not None and level > highest):
         raise Drop("level", f"{level}")
 
 

@@ -15,10 +15,10 @@ from grading.own_grader import KEY
 from pipeline.errors import UserError
 from pipeline.key_types import UNSET, known_keys
 from pipeline.own_code import check_own
-from pipeline.prompts import ANSWER_FORMS, PROMPTS, form_of
+from pipeline.prompts import ANSWER_FORMS, PROMPTS, AnswerForm, PromptName, form_of
 from pipeline.rows import list_files
 from pipeline.settings import Settings, setting, typed
-from pipeline.values import Count, Natural
+from pipeline.values import Count, Natural, OneOf
 
 TRAINING = ("sft", "grpo", "distill")
 # Evaluation sets first: the training sets are checked against them.
@@ -29,6 +29,7 @@ BANDS = ("easy", "medium", "hard")
 _LANGUAGES = "en zh ja ko ru uk es fr de pt it nl pl cs hu ro tr vi id ar fa he hi th el sv bg"
 LANGUAGES = tuple(_LANGUAGES.split())
 PLACES = ("hub", "config", "hub_file", "file")
+BenchmarkName = Annotated[str, OneOf(tuple(BENCHMARKS))]
 OPTIONS = {option for name in BUILDERS for option in known_options(name)}
 
 
@@ -58,7 +59,7 @@ Mix = Annotated[dict[str, StrictInt | StrictFloat], AfterValidator(_check_shares
 class Source:
     """One entry of a source list; see `data_prep.builder`."""
 
-    name: Literal[*BUILDERS, "synthetic"]
+    name: Annotated[str, OneOf((*BUILDERS, "synthetic"))]
     hub: str | None = None
     config: str | None = None
     hub_file: str | None = None
@@ -66,7 +67,7 @@ class Source:
     split: str = "train"
     sample: Count | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    difficulty: Literal[BANDS] | ByLevel | None = None
+    difficulty: Annotated[str, OneOf(BANDS)] | ByLevel | None = None
     min_level: float | None = None
     max_level: float | None = None
     prompt_key: str | None = None
@@ -77,7 +78,7 @@ class Source:
     level_key: str | None = None
     apply_chat_template: bool | None = None
     trace: Natural | None = None
-    thought: Literal[THOUGHTS] | None = None
+    thought: Annotated[str, OneOf(THOUGHTS)] | None = None
 
     def builder_options(self) -> dict[str, Any]:
         """The options that are set, for the builder."""
@@ -98,11 +99,11 @@ class DataArguments:
     validation: list[dict] = setting([], "sources of validation.jsonl")
     test: list[dict] = setting([], "sources of test.jsonl")
     transfer: list[dict] = setting([], "sources of transfer.jsonl, a test unlike the training set")
-    prompt: Literal[*PROMPTS] = setting("none", f"one of {', '.join(PROMPTS)}")
-    eval_prompt: Literal[*PROMPTS] | None = setting(
+    prompt: PromptName = setting("none", f"one of {', '.join(PROMPTS)}")
+    eval_prompt: PromptName | None = setting(
         None, "prompt of validation and test, if it is another"
     )
-    answer_form: Literal[ANSWER_FORMS] | None = setting(
+    answer_form: AnswerForm | None = setting(
         None, f"{' or '.join(ANSWER_FORMS)}; default: that of the prompt"
     )
     grader: str | None = setting(
@@ -110,16 +111,16 @@ class DataArguments:
     )
     seed: int = setting(0, "seed of samples, shuffles, mixes and generators")
     data_root: str | None = setting(None, "folder of the local data files")
-    decontaminate: list[Literal[*BENCHMARKS]] = setting(
+    decontaminate: list[BenchmarkName] = setting(
         [], f"benchmarks whose questions are removed from training sets: {', '.join(BENCHMARKS)}"
     )
-    decontaminate_if_found: list[Literal[*BENCHMARKS]] = setting(
+    decontaminate_if_found: list[BenchmarkName] = setting(
         [], "further benchmarks to remove, skipped if they cannot be loaded"
     )
-    languages: list[Literal[LANGUAGES]] = setting(
+    languages: list[Annotated[str, OneOf(LANGUAGES)]] = setting(
         [], "keep training questions in these, e.g. [en]; none: all"
     )
-    mix: dict[Literal[TRAINING], Mix] = setting(
+    mix: dict[Annotated[str, OneOf(TRAINING)], Mix] = setting(
         {}, "shares by difficulty, or by name of source: {sft: {easy, medium, hard, size}}"
     )
     on_bad_row: Literal["stop", "skip"] = setting(

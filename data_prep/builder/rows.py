@@ -26,6 +26,7 @@ from tqdm import tqdm
 from data_prep.builder.duplicates import signature
 from data_prep.builder.filters import (
     Checked,
+    Dropped,
     check_for_own_grader,
     check_language,
     check_problem,
@@ -78,12 +79,12 @@ def read_source(job: Job) -> Iterator[Item]:
 def _read(source: Source, data_root: str | None) -> Iterator[tuple[str, Row | BadRow]]:
     """The rows of the source's split; a row that names none is of it."""
     files = find_files(source, data_root)
-    if not files and source.hub_file:
+    if not files and source.hub and source.hub_file:
         files = [fetch_hub_file(source.hub, source.hub_file)]
     rows: Iterable[tuple[str, Row | BadRow]] = itertools.chain.from_iterable(
         map(read_rows_and_faults, files)
     )
-    if not files:
+    if not files and source.hub:
         rows = load_hub(source.hub, source.split, source.config)
     split_of = SPLITS.get(source.name)
     for where, row in rows:
@@ -95,7 +96,7 @@ def _read(source: Source, data_root: str | None) -> Iterator[tuple[str, Row | Ba
 def _generate(job: Job) -> Iterator[tuple[str, Problem]]:
     source = job.source
     try:
-        found = synthetic.load(source.split, source.sample, job.args.seed, **source.options)
+        found = synthetic.load(source.split, source.sample or 0, job.args.seed, **source.options)
         yield from ((problem.id, problem) for problem in found)
     except (TypeError, ValueError) as error:  # an option unknown or out of range
         raise UserError(f"{job.key}: synthetic: {error}; fix its options or split") from error
@@ -103,7 +104,7 @@ def _generate(job: Job) -> Iterator[tuple[str, Problem]]:
 
 def check_row(
     job: Job, index: EvalIndex | None, position: int, where: str, row: Row | BadRow | Problem
-) -> Checked:
+) -> Checked | Dropped:
     """All steps of one row; `index` has the questions of evaluation sets."""
     is_training = job.key in TRAINING
     problem: Problem | None = None
@@ -123,13 +124,13 @@ def check_row(
     except Drop as drop:
         is_shown = problem is None and drop.reason != "bad_row"
         text = json.dumps(row, ensure_ascii=False, default=str) if is_shown else ""
-        return Checked(where, problem, drop, text[:EXCERPT], match)
+        return Dropped(where, problem, drop, text[:EXCERPT], match)
     key = question_key(problem.question, problem.trace)
     near = signature(tokenise(problem.question)).tobytes() if is_training else b""
     band = find_band(job.source.difficulty, problem.level)
     if is_by_source(job.args.mix.get(job.key) or {}):
         band = job.source.name
-    return Checked(where, problem, notes=notes, key=key, signature=near, band=band)
+    return Checked(where, problem, notes, key, near, band)
 
 
 def build_problem(job: Job, position: int, where: str, row: Row | BadRow | Problem) -> Problem:
@@ -198,11 +199,12 @@ def _start_worker(questions: Sequence[Problem]) -> None:
 
 def _end_with_parent() -> None:
     """End this process when its parent is gone: a killed one cannot say so."""
-    wait([parent_process().sentinel])
-    os._exit(1)
+    if parent := parent_process():
+        wait([parent.sentinel])
+        os._exit(1)
 
 
-def _check_chunk(job: Job, items: list[Item]) -> list[Checked]:
+def _check_chunk(job: Job, items: list[Item]) -> list[Checked | Dropped]:
     return [check_row(job, _index, *item) for item in items]
 
 
@@ -222,7 +224,7 @@ class Workers(AbstractContextManager):
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
 
-    def check(self, job: Job) -> Iterator[Checked]:
+    def check(self, job: Job) -> Iterator[Checked | Dropped]:
         """Yield a result for each row of a source, in order."""
         stream = read_source(job)
         chunks = iter(lambda: list(itertools.islice(stream, CHUNK)), [])
@@ -236,7 +238,7 @@ class Workers(AbstractContextManager):
         for item in itertools.chain.from_iterable(chunks):
             yield check_row(job, self._index, *item)
 
-    def _map(self, job: Job, chunks: Iterable[list[Item]]) -> Iterator[list[Checked]]:
+    def _map(self, job: Job, chunks: Iterable[list[Item]]) -> Iterator[list[Checked | Dropped]]:
         if self._pool is None:
             # Not forked: this process may have threads (a progress bar's).
             self._pool = ProcessPoolExecutor(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from data_prep.builder.duplicates import Collector
+from data_prep.builder.filters import Checked
 from data_prep.builder.recipe import TRAINING, DataArguments, Source, id_parts, shares_of
 from data_prep.builder.rows import Job, Workers
 from data_prep.builder.write import Outputs, SetReport, Spool, counts_text
@@ -69,14 +70,16 @@ def collect(
     num_bad, first_bad = 0, ""
     for found in workers.check(job):
         report.rows_in_of[number] += 1
-        left_out = found if found.drop else collector.add(found, number)
-        if not left_out:
-            report.notes_of[number].update(found.notes)
-            continue
-        outputs.drop(report, number, left_out)
-        if left_out.drop.reason == "bad_row":
+        if isinstance(found, Checked):
+            repeat = collector.add(found, number)
+            if repeat is None:
+                report.notes_of[number].update(found.notes)
+                continue
+            found = repeat
+        outputs.drop(report, number, found)
+        if found.drop.reason == "bad_row":
             num_bad += 1
-            first_bad = first_bad or left_out.drop.detail
+            first_bad = first_bad or found.drop.detail
     if num_bad:
         what = f"{num_bad:,} rows cannot be used and are left out"
         notice(f"{job.key}: {job.source.name}: {what}; the first: {first_bad}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from data_prep.builder.filters import NOTES, Checked
+from data_prep.builder.filters import NOTES, Dropped
 from data_prep.builder.recipe import FILES, DataArguments, Source, find_files
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.text import question_hash
@@ -117,9 +117,11 @@ class SetReport:
         """The manifest's entry of this file: its counts, and those of each source."""
         rows_in, rows_out, dropped = self.rows_in_of, self.rows_out_of, self.dropped_of
         sources = []
-        for source, *counts in zip(self.sources, rows_in, rows_out, dropped, strict=True):
+        for source, num_in, num_out, reasons in zip(
+            self.sources, rows_in, rows_out, dropped, strict=True
+        ):
             place = {"name": source.name, "split": source.split, "place": source.file or source.hub}
-            sources.append(place | _counts(*counts))
+            sources.append(place | _counts(num_in, num_out, reasons))
         found = _counts(sum(rows_in), sum(rows_out), sum(dropped, Counter()))
         found["sources"] = sources
         if self.bands:
@@ -205,10 +207,11 @@ class Outputs:
         for name in NAMES:
             (self._folder / f"{name}{manifest.PARTIAL}").unlink(missing_ok=True)
 
-    def drop(self, report: SetReport, source: int, found: Checked) -> None:
+    def drop(self, report: SetReport, source: int, found: Dropped) -> None:
         """Count and log a row that is left out."""
         problem, drop, match = found.problem, found.drop, found.match
         origin = report.sources[source]
+        question = (problem.question if problem else found.text)[:EXCERPT]
         report.dropped_of[source][drop.reason] += 1
         if match:
             report.repeated[match.benchmark] += 1
@@ -218,19 +221,19 @@ class Outputs:
             "where": found.where,
             "detail": drop.detail[:EXCERPT],
             "id": problem.id if problem else "",
-            "question": (problem.question if problem else found.text)[:EXCERPT],
+            "question": question,
             "answers": [gold[:EXCERPT] for gold in problem.answers] if problem else [],
         }
         length = EXCERPT if drop.reason == "bad_row" else SHOWN  # an error with its remedy
-        shown = [" ".join(text.split())[:length] for text in (row["question"], drop.detail) if text]
+        shown = [" ".join(text.split())[:length] for text in (question, drop.detail) if text]
         report.first_of.setdefault(drop.reason, f"{found.where}: {': '.join(map(repr, shown))}")
         self._logs[DROPPED].write(json.dumps(row) + "\n")
-        if match:
+        if match and problem:
             pair = {key: row[key] for key in ("file", "where", "id", "question", "answers")} | {
                 "benchmark": match.benchmark,
                 "benchmark_id": match.id,
                 "benchmark_question": match.question[:EXCERPT],
-                "source": origin.hub or Path(origin.file).name,
+                "source": origin.hub or Path(origin.file or origin.name).name,
                 "question_sha256": question_hash(problem.question),
                 "benchmark_sha256": question_hash(match.question),
                 "score": round(match.score, 3),

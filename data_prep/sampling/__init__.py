@@ -8,12 +8,12 @@ Here are the keys that all sampling recipes share, checked before torch is impor
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pipeline.errors import UserError
 from pipeline.models.checkpoints import check_checkpoint
 from pipeline.settings import setting
-from pipeline.values import Count, Natural
+from pipeline.values import Count, Natural, OneOf
 
 NO_VLLM = "vLLM is not installed; run `make gpu-env` on a GPU host"
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -24,7 +24,7 @@ DTYPES = get_args(Dtype)
 class SamplingArguments:
     """How completions are sampled and graded; subclasses add problems and models."""
 
-    backend: Literal["hf", "vllm"] = setting("hf", "hf (transformers) or vllm")
+    backend: Annotated[str, OneOf(("hf", "vllm"))] = setting("hf", "hf (transformers) or vllm")
     vllm_gpu_memory_utilization: float = setting(0.9, "vllm: share of the GPU's memory to use")
     vllm_max_model_length: int | None = setting(
         None, "vllm: context, tokens; the model's by default"

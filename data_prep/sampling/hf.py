@@ -46,8 +46,8 @@ def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
 
 def eos_token_ids(configured: int | list[int] | None, tokenizer: Any) -> set[int]:
     """The tokenizer's end-of-sequence id and those of the checkpoint's generation config."""
-    configured = configured if isinstance(configured, list) else [configured]
-    return {i for i in (*configured, tokenizer.eos_token_id) if i is not None}
+    ids = [*configured] if isinstance(configured, list) else [configured]
+    return {i for i in (*ids, tokenizer.eos_token_id) if i is not None}
 
 
 def split_stops(stops: Sequence[str], tokenizer: Any) -> tuple[set[int], list[str]]:

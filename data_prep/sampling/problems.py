@@ -56,7 +56,7 @@ class SampledSet:
             rows = self.rows[start : start + size]
             found = [[store.get(one) for one in self.requests(start + n)] for n in range(len(rows))]
             each = [(row, one) for row, some in zip(rows, found, strict=True) for one in some]
-            grades = grade_rollouts(
+            graded = grade_rollouts(
                 [str(one) for _, one in each],
                 [row["answers"] for row, _ in each],
                 [row["answer_form"] for row, _ in each],
@@ -65,7 +65,7 @@ class SampledSet:
                 think_prefilled=self.think_prefilled,
                 final_number=self.args.final_number,
             )
-            grades = iter(grades)
+            grades = iter(graded)
             for row, completions in zip(rows, found, strict=True):
                 yield row, completions, [next(grades) for _ in completions]
 
@@ -121,7 +121,8 @@ def load_engine(checkpoint: str, key: str, args: SamplingArguments, local_rank: 
     if args.backend == "openai":
         from data_prep.sampling.openai import OpenAIEngine
 
-        return OpenAIEngine(checkpoint, args.base_url, args.concurrency, args.timeout_s)
+        server: Any = args  # of `stages.distill`, which alone takes openai
+        return OpenAIEngine(checkpoint, server.base_url, server.concurrency, server.timeout_s)
     if args.backend == "vllm":
         from data_prep.sampling.vllm import VllmEngine
 

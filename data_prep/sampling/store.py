@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, overload
 
 from pipeline import json_files
 from pipeline.errors import UserError
@@ -175,7 +175,7 @@ class SampleStore:
         """The sample's key: a hash of the model and of the whole request."""
         fields = asdict(wanted)
         del fields["place"]
-        known = [self._model, type(wanted).__name__, fields]
+        known: list[object] = [self._model, type(wanted).__name__, fields]
         if may_be_cut(wanted):
             known.append(self._context)
         text = json.dumps(known, sort_keys=True)
@@ -215,6 +215,12 @@ class SampleStore:
         # Escaped: a model may write halves of surrogate pairs, which UTF-8 lacks.
         self._file.write(json.dumps([key, *fields]).encode() + b"\n")
         self._file.flush()
+
+    @overload
+    def get(self, wanted: Request) -> Completion: ...
+
+    @overload
+    def get(self, wanted: Continuation) -> tuple[float, bool]: ...
 
     def get(self, wanted: Request | Continuation) -> Completion | tuple[float, bool]:
         """The stored sample; raises `UserError` where no process has stored it."""
@@ -272,7 +278,8 @@ def fill(
         unit=" samples",
         disable=is_hidden if processes.is_main else True,
     )
-    with closing(store), bar, open_engine() if mine else nullcontext() as engine:
+    opened: AbstractContextManager[Any] = open_engine() if mine else nullcontext()
+    with closing(store), bar, opened as engine:
         for start in range(0, len(mine), WINDOW):
             window = mine[start : start + WINDOW]
             is_text = isinstance(window[0], Request)

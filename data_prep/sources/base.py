@@ -173,6 +173,9 @@ def find_value(row: Row, columns: Columns) -> tuple[str, Any] | None:
     return found
 
 
+RENAME = "rename the column or choose another source"
+
+
 def get_value(row: Row, columns: Columns) -> Any:
     """The value of the first of `columns` that the row has, or None; see `find_value`."""
     found = find_value(row, columns)
@@ -190,11 +193,11 @@ def get_text(
     if default is not None and (found is None or found[1] is None):
         return default
     if found is None:
-        raise missing_column(row, columns, where, "rename the column or choose another source")
+        raise missing_column(row, columns, where)
     return to_text(found[1], found[0], where, allows_numbers)
 
 
-def missing_column(row: Row, columns: Columns, where: str, remedy: str) -> UserError:
+def missing_column(row: Row, columns: Columns, where: str, remedy: str = RENAME) -> UserError:
     """The error of a row that has none of `columns`; it lists those that the row has."""
     wanted, there = " or ".join(map(repr, columns)), ", ".join(map(repr, row)) or "none"
     return UserError(f"{where}: missing column {wanted}, found {there}; {remedy}")
@@ -302,7 +305,7 @@ def find_reply(chat: Any, with_thought: bool = False) -> str | None:
     `with_thought`: with the thought that a turn may have beside its content, in tags before it.
     """
     turns = templates.chat_turns(chat)
-    if not is_conversation(turns):
+    if turns is None or not is_conversation(turns):
         return None
     last = turns[-1]
     text = last.get("content", last.get("value"))
@@ -344,7 +347,7 @@ def get_golds(
     """
     found = find_value(row, columns)
     if found is None:
-        get_text(row, columns, where)  # names the columns that are missing
+        raise missing_column(row, columns, where)
     column, value = found
     reply = None if as_written else find_reply(value)
     if reply is not None:
@@ -398,9 +401,10 @@ def clean_gold(text: str) -> str:
 
 def _answer_of_last_box(text: str) -> str | None:
     """What the last box of a text says; None where it is a part of a formula or of a list."""
-    *others, last = scan(text) or [None]
-    if not last:
+    boxes = scan(text)
+    if not boxes:
         return None
+    *others, last = boxes
     start = others[-1].end if others else 0
     if others and not plain_words(text[start : last.start]):
         return None  # \boxed{1}, \boxed{2}

@@ -25,9 +25,9 @@ def build_problem(
     keeps_golds: bool = False,
     *,
     answer_key: str,
-    prompt_key: str | None = None,
-    question: str | None = None,
-    solution_key: str | None = None,
+    prompt_key: str = "",
+    question: str = "",
+    solution_key: str = "",
     solution_if: list[str] | None = None,
     level_key: str | None = None,
     apply_chat_template: bool | None = None,
@@ -40,7 +40,7 @@ def build_problem(
     is taken for which all these lists of verdicts have true.
     `keeps_golds`: see `base.build_row`.
     """
-    asked = [("question", name) for name in _COLUMN.findall(question or "")]
+    asked = [("question", name) for name in _COLUMN.findall(question)]
     for key, column in [*(asked or [("prompt_key", prompt_key)]), ("answer_key", answer_key)]:
         if base.find_value(row, (column,)) is None:
             raise base.missing_column(row, (column,), where, f"set {key} to a column that is there")
@@ -49,11 +49,21 @@ def build_problem(
     if question:  # not under the template as its name: a dot in it would be that of a struct
         row, prompt_key = row | {"question": fill_template(question, row, where)}, "question"
     raw = raw_prompt(row, prompt_key, apply_chat_template, where)
-    columns = (prompt_key,), (answer_key,), (solution_key,) if solution_key else ()
     level = base.get_number(row, (level_key,), where) if level_key else None
     remedy = "judge such golds by a `grader` of your own, or fix the row"
-    fields = {"level": level, "keeps_golds": keeps_golds, "gold_remedy": remedy, "raw_prompt": raw}
-    return base.build_row(row, problem_id, where, "generic", *columns, **fields)
+    return base.build_row(
+        row,
+        problem_id,
+        where,
+        "generic",
+        (prompt_key,),
+        (answer_key,),
+        (solution_key,) if solution_key else (),
+        keeps_golds=keeps_golds,
+        gold_remedy=remedy,
+        level=level,
+        raw_prompt=raw,
+    )
 
 
 def raw_prompt(row: dict[str, Any], column: str, applies: bool | None, where: str) -> str:
@@ -100,8 +110,18 @@ def build_trace(
         raise UserError(f"{where}: trace: {trace!r} is not a number from 0; fix the row")
     name = f"{base.get_text(row, ('id',), where)}-t{trace}"
     source = base.get_text(row, ("source",), where)
-    columns = ("question",), ("answers", "answer"), ("solution",)
     level = base.get_number(row, ("level",), where)
     subject = base.get_text(row, ("subject",), where, default="").strip()
-    fields = {"level": level, "subject": subject, "trace": trace, "keeps_golds": keeps_golds}
-    return base.build_row(row, name, where, source, *columns, **fields)
+    return base.build_row(
+        row,
+        name,
+        where,
+        source,
+        ("question",),
+        ("answers", "answer"),
+        ("solution",),
+        keeps_golds=keeps_golds,
+        level=level,
+        subject=subject,
+        trace=trace,
+    )

@@ -33,8 +33,8 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem:
         row = row | {"answer": last_boxed(base.repair_escapes(solution)) or ""}
     name, columns = _name(row, problem_id, where), (QUESTIONS, GOLDS, SOLUTIONS)
     subject = base.get_text(row, base.SUBJECTS, where, default="").strip()
-    fields = {"level": _level(row, where), "subject": subject}
-    return base.build_row(row, name, where, "math", *columns, **fields)
+    level = _level(row, where)
+    return base.build_row(row, name, where, "math", *columns, level=level, subject=subject)
 
 
 def _name(row: dict[str, Any], problem_id: str, where: str) -> str:

@@ -93,9 +93,10 @@ def build_deepmath(row: dict[str, Any], problem_id: str, where: str, *, trace: i
     if level is not None and level < 0:
         level = None
     subject = base.get_text(row, ("topic",), where, default="").rpartition("->")[2].strip()
-    fields = {"level": level, "subject": subject, "trace": trace - 1}
     name = problem_id if trace == 1 else f"{problem_id}-t{trace - 1}"
     columns = ("question", "problem"), ("final_answer", "answer"), ()
-    built = base.build_row(row, name, where, "deepmath", *columns, **fields)
+    built = base.build_row(
+        row, name, where, "deepmath", *columns, level=level, subject=subject, trace=trace - 1
+    )
     text = base.get_text(row, (f"r1_solution_{trace}",), where, default="")
     return replace(built, solution=base.right_reply(text, built.answers))

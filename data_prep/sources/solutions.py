@@ -127,7 +127,7 @@ def find_statement(solution: str, golds: Sequence[str]) -> tuple[str, bool] | No
     if _ONE_OF_SEVERAL.search(before) or _UNSOLVED.search(before.rpartition("=")[2]):
         return None
     said = _read_value(value, is_stated=rest is not sentence)
-    return said and _compare(said, rest, sentence, golds)
+    return _compare(said, rest, sentence, golds) if said else None
 
 
 def _says_nothing(sentence: str) -> bool:

@@ -252,7 +252,8 @@ class AuditedSet:
         if self.name not in self._settings.tasks or not some or is_choice:
             return {}
         asked = [(ending, at) for ending in ENDINGS for at in some]
-        rows, prompts = ([many[at] for _, at in asked] for many in (self.rows, self._prompts))
+        rows = [self.rows[at] for _, at in asked]
+        prompts = [self._prompts[at] for _, at in asked]
         golds, forms = ([row[key] for row in rows] for key in ("answers", "answer_form"))
         endings = [ending for ending, _ in asked]
         written = map(cases.ending_completion, golds, forms, endings)
@@ -264,9 +265,14 @@ class AuditedSet:
                 f"{self.name}: {len(places)} golds are too much for the harness's own parsers, "
                 f"which count them as incorrect, the first in row {self.rows[min(places)]['id']}"
             )
-        how = {"think_prefilled": prefills_think(prompts[0])}
-        how["final_number"] = self._settings.final_number
-        grades = grade_rollouts(texts, golds, forms, list(map(question_of, rows)), **how)
+        grades = grade_rollouts(
+            texts,
+            golds,
+            forms,
+            list(map(question_of, rows)),
+            think_prefilled=prefills_think(prompts[0]),
+            final_number=self._settings.final_number,
+        )
         table = pd.DataFrame({"ours": [grade.verdict == "right" for grade in grades]} | scores)
         return table.groupby(endings, sort=False).mean().to_dict("index")
 

@@ -47,8 +47,8 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
     lines = [line for one in audited for line in one.lines]
     table = pd.DataFrame(lines, columns=Line._fields, dtype=object).astype({"applies": bool})
     notes = [note for one in audited for note in [*one.notes, *note_own_graders(one)]]
-    yamls = files_of(args.recipe)
-    files = [*recipe.files.values(), settings.test_file, settings.transfer_file]
+    files: list[str | Path | None] = [*recipe.files.values()]
+    files += [settings.test_file, settings.transfer_file]
     files += grader_files(row for rows in sets.values() for row in rows)
     files += own_files([*recipe.rewards])
     report: dict[str, Any] = {
@@ -67,7 +67,9 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         "failures": find_failures(table),
         "notes": [*dict.fromkeys(notes), *find_notes(args, recipe, settings, sets, skipped)],
         "skipped": skipped,
-        "inputs": manifest.hash_inputs([*yamls, *(f for f in files if f and Path(f).is_file())]),
+        "inputs": manifest.hash_inputs(
+            [*files_of(args.recipe), *(f for f in files if f and Path(f).is_file())]
+        ),
     }
     report["faults"] = judge(report, recipe.rewards)
     report["passes"] = not report["faults"]

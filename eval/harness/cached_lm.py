@@ -87,7 +87,11 @@ class CachedLM(LM):
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Log-probability in nats of each request's continuation, and whether it is greedy."""
-        wanted = [Continuation(*request.args, place_of(request)) for request in requests]
+        wanted = [
+            Continuation(prompt, text, place_of(one))
+            for one in requests
+            for prompt, text in [one.args]
+        ]
         return self._serve(requests, wanted, (0.0, False))
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:

@@ -95,7 +95,9 @@ def hash_data(args: EvalArguments) -> dict[str, str]:
     found: list[str | Path] = []
     for task in args.tasks:
         key = suite.OWN.get(task)
-        found.append(getattr(args, key) if key else find_benchmark(task, args.data_root))
+        origin = getattr(args, key) if key else find_benchmark(task, args.data_root)
+        if origin:
+            found.append(origin)
         if key:
             found += grader_files(read_problems(getattr(args, key)))
     for task in args.official:

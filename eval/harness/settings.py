@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.sampling import SamplingArguments
@@ -16,9 +16,9 @@ from eval.harness.suite import OFFICIAL_TASKS, OWN, THINK_TASKS
 from pipeline.errors import UserError
 from pipeline.models.checkpoints import check_checkpoint
 from pipeline.models.hub import is_hub_id
-from pipeline.prompts import ANSWER_FORMS, PROMPTS
+from pipeline.prompts import ANSWER_FORMS, PROMPTS, AnswerForm, PromptName
 from pipeline.settings import setting
-from pipeline.values import Natural
+from pipeline.values import Natural, OneOf
 
 
 @dataclass(kw_only=True)
@@ -32,17 +32,17 @@ class EvalArguments(SamplingArguments):
     report_dir: str = field(metadata={"help": "where eval.report writes"})
     samples_dir: str | None = setting(None, "where completions are kept; else beside the scores")
     title: str = setting("SFT, then GRPO", "heading of the report; {base}: first checkpoint")
-    tasks: list[Literal[*THINK_TASKS]] = setting(
+    tasks: list[Annotated[str, OneOf(tuple(THINK_TASKS))]] = setting(
         ["held_out"], f"think-aware tasks: {', '.join(THINK_TASKS)}"
     )
-    official: list[Literal[*OFFICIAL_TASKS]] = setting(
+    official: list[Annotated[str, OneOf(tuple(OFFICIAL_TASKS))]] = setting(
         [], f"the harness's own tasks on the same: {', '.join(OFFICIAL_TASKS)}"
     )
     test_file: str | None = setting(None, "problems of held_out, in the shape of GRPO rows")
     transfer_file: str | None = setting(None, "of transfer: problems unlike the trained ones")
     data_root: str | None = setting(None, "folder of the other tasks' local files; else the hub")
-    prompt: Literal[*PROMPTS] = setting("none", f"of the other tasks: {', '.join(PROMPTS)}")
-    answer_form: Literal[ANSWER_FORMS] | None = setting(
+    prompt: PromptName = setting("none", f"of the other tasks: {', '.join(PROMPTS)}")
+    answer_form: AnswerForm | None = setting(
         None, f"{' or '.join(ANSWER_FORMS)}; else the prompt's"
     )
     num_samples: Natural = setting(4, "samples of each problem, beside a greedy one; 0: that alone")

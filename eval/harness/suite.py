@@ -175,13 +175,15 @@ def load_official(
 
 def find_official(hub: str, files: dict[str, list[str]], data_root: str) -> dict[str, Path]:
     """The local file of each split of an official task; raises `UserError` where there is none."""
-    found = {split: find_benchmark_file(names, data_root) for split, names in files.items()}
-    for split, path in found.items():
+    found: dict[str, Path] = {}
+    for split, names in files.items():
+        path = find_benchmark_file(names, data_root)
         if path is None:
             raise UserError(
-                f"data_root: {data_root} holds no {' or '.join(files[split])} for the split "
+                f"data_root: {data_root} holds no {' or '.join(names)} for the split "
                 f"{split} of {hub}; put it there, or leave data_root out to ask the hub"
             )
+        found[split] = path
     return found
 
 
@@ -281,6 +283,8 @@ def _worker() -> Workers:
 @functools.cache
 def _load(path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"harness_{Path(path).parent.name}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -92,7 +92,7 @@ def read_stages(output_dir: str, evaluated: dict, checkpoints: dict[str, str]) -
     folders = {name: card.find_maker(path) for name, path in checkpoints.items()}
     # Next to the evaluation, or to the last checkpoint; the first may be another run's.
     runs = [Path(output_dir), list(folders.values())[-1]]
-    others = {}
+    others: dict[str, dict[str, Any] | None] = {}
     for name in ("data", "audit", "difficulty"):  # which make no checkpoint
         found = [manifest.read(run.parent / name) for run in runs]
         # A folder of that name need not be ours.
@@ -101,10 +101,10 @@ def read_stages(output_dir: str, evaluated: dict, checkpoints: dict[str, str]) -
         others["data"] = manifest.read(Path(test_file).parent) or others["data"]
     stages = {name: others[name] for name in ("data", "audit")}
     for name, folder in folders.items():
-        found = manifest.read(folder)
-        if found and found.get("stage") == "grpo":  # which trains on the problems sorted so
+        stage = manifest.read(folder)
+        if stage and stage.get("stage") == "grpo":  # which trains on the problems sorted so
             stages["difficulty"] = others["difficulty"]
-        stages[name] = found
+        stages[name] = stage
     stages.setdefault("difficulty", others["difficulty"])
     for made in filter(None, stages.values()):
         made.pop("request", None)  # what was written, of which `config` has the values

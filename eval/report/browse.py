@@ -59,7 +59,7 @@ def find_files(run: Path) -> dict[Path, str]:
 
     Looks in the folder, in its stages, and one level below, where evaluation and sweeps write.
     """
-    found = {}
+    found: dict[Path, str] = {}
     inner = folders_in(run)
     for folder in (run, *inner, *(one for place in inner for one in folders_in(place))):
         name = str(folder.relative_to(run)) if folder != run else run.resolve().name

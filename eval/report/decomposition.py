@@ -132,7 +132,7 @@ def _slopes(
         move_r = None if r is None else (readable - r * finished) / f
         move_c = None if r is None or c is None else (correct - c * readable) / (f * r)
         moves.append(Rates(finished - f, move_r, move_c))
-    dx, dy, dz = fill_missing(*moves, 0.0)
+    dx, dy, dz = fill_missing(moves[0], moves[1], 0.0)
     x, y, z = fill_missing(*rates, 1.0)
 
     def slope(own: Pair, d_own: Pair, one: Pair, d_one: Pair, other: Pair, d_other: Pair) -> Any:

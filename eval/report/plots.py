@@ -168,7 +168,7 @@ def draw_control(curves: dict[str, list]) -> list[str]:
     for arm, found in curves.items():
         if found:
             steps, means, halves = zip(*found, strict=True)
-            errors = [100 * (half or 0) for half in halves]
+            errors = [100 * (half or 0.0) for half in halves]
             panel.lines.append(Line(arm, [*steps], [100 * mean for mean in means], errors))
     return draw_curves([panel] if panel.lines else [], "control")
 

@@ -115,8 +115,12 @@ def print_table(console: Console, title: str, header: list[str], rows: list[list
         min_width = None
         if index > 0 and console.width >= WIDTH:
             min_width = max(len(row[index]) for row in rows)
-        justify = "right" if index else "left"
-        table.add_column(escape(cell), justify=justify, overflow="fold", min_width=min_width)
+        table.add_column(
+            escape(cell),
+            justify="right" if index else "left",
+            overflow="fold",
+            min_width=min_width,
+        )
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)

@@ -80,7 +80,7 @@ def write(folder: str | Path, scores: dict[str, dict] | None = None) -> None:
     run = home.parent
     values = {
         "base": base,
-        "is_hub": bool(base) and is_hub_id(base),
+        "is_hub": is_hub_id(base) if base else False,
         "run": run.name,
         "stages": [made for made in stages if made["stage"] in TRAINED],
         "audit": manifest.read(run / "audit"),

@@ -66,7 +66,7 @@ def load_shapes(
     from transformers import AutoModelForCausalLM
     from transformers.modeling_utils import load_state_dict
 
-    shapes = {}
+    shapes: dict[str, torch.Tensor] = {}
     for file in find_files(checkpoint, revision):
         shapes |= load_state_dict(file, map_location="meta")
     with torch.device("meta"):  # the class; `from_pretrained` of the Auto one asks for a path
@@ -172,7 +172,7 @@ def check_positions(limits: Mapping[str, int | None], most: int | None, checkpoi
     """
     if most is None or not limits:
         return
-    if None in limits.values() or sum(map(int, limits.values())) > most:
+    if None in limits.values() or sum(limit or 0 for limit in limits.values()) > most:
         rows = " with ".join(f"{key}: {limit}" for key, limit in limits.items())
         raise UserError(
             f"{rows}: {checkpoint} has learned {most:,} positions; set no more tokens in all"

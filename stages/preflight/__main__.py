@@ -132,10 +132,10 @@ def show(heading: str, found: list[Finding]) -> None:
             text.append(f"\n→ {one.remedy}", "bold")
         table.add_row(Text(one.level, STYLES[one.level]), one.topic, text)
     counts = Counter(one.level for one in found)
-    counts = ", ".join(f"{level} {counts[level]}" for level in STYLES if counts[level])
+    told = ", ".join(f"{level} {counts[level]}" for level in STYLES if counts[level])
     console.print(Text(heading, "bold"))
     console.print(table)
-    console.print(Text(f"preflight: {counts}", "bold"))
+    console.print(Text(f"preflight: {told}", "bold"))
 
 
 def main() -> None:

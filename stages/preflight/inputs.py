@@ -77,9 +77,7 @@ def load_shape(model: str) -> dict[str, Any]:
 
 
 # Of each YAML of a recipe: our dataclass, Hugging Face's, the check that needs no input file.
-KEYS_OF: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
-    config_name(stage): load_keys(stage) for stage, row in STAGES.items() if row.arguments
-}
+KEYS_OF = {config_name(stage): load_keys(stage) for stage, row in STAGES.items() if row.arguments}
 TAKE_MODEL = [config_name(stage) for stage, row in STAGES.items() if "model" in row.flags]
 TAKE_DATA_ROOT = [config_name(stage) for stage, row in STAGES.items() if "data_root" in row.flags]
 INPUTS = (
@@ -134,6 +132,9 @@ def own_gpus(recipe: str) -> int:
     return max(number for number in numbers if isinstance(number, int))
 
 
+LACKING = Settings({}, {}, {})  # those of a stage that the recipe lacks
+
+
 @dataclass
 class Recipe:
     """A recipe's files as read and as parsed."""
@@ -153,19 +154,19 @@ class Recipe:
         """The model that a stage's weights come from at first: through `{run}/…` to its origin."""
         if stage != "sft" and self.starts_from_sft(stage):
             return self.model("sft")
-        return self.settings.get(stage, {}).get("model_name_or_path")
+        return self.settings.get(stage, LACKING).get("model_name_or_path")
 
     def starts_from_sft(self, stage: str) -> bool:
         """Whether a stage's model is the one that SFT makes."""
-        name = self.settings.get(stage, {}).get("model_name_or_path")
-        return bool(name) and name == self.settings.get("sft", {}).get("output_dir")
+        name = self.settings.get(stage, LACKING).get("model_name_or_path")
+        return bool(name) and name == self.settings.get("sft", LACKING).get("output_dir")
 
     def shape(self, stage: str) -> dict[str, Any]:
         """The config.json of the stage's model, as `load_shape`; of one that model.yaml builds."""
         name, folder, built = self.model(stage), self.args.tokenizer, self.settings.get("model")
         if folder and Path(folder, "config.json").is_file():
             return load_shape(folder)  # a folder of the model without its weights
-        if built and name == built.output_dir and not Path(name, "config.json").is_file():
+        if built and name == built.output_dir and not Path(str(name), "config.json").is_file():
             return load_shape("tiny") | {
                 "hidden_size": built.hidden_size,
                 "intermediate_size": built.intermediate_size,
@@ -237,12 +238,10 @@ def read_stage(recipe: Recipe, path: Path) -> None:
     argv = stage_flags(stage, path, recipe.run, args.overlay, args.model, args.data_root)
     argv += yaml_flags(args.keys, args.recipe, stage)
     settings = recipe.settings[stage] = read_settings(own, hf, argv, DEFAULTS if hf else None)
-    if check and not hf:
-        settings = recipe.settings[stage] = run_check(settings, check)
-    elif check:
+    if hf:
         check = as_launched(check, recipe.accelerate, processes)
-        settings = recipe.settings[stage] = run_check(settings, check)
-        # Checkable on a machine without a GPU.
+    settings = recipe.settings[stage] = run_check(settings, check)
+    if hf:  # checkable on a machine without a GPU
         settings = settings.replaced(use_cpu=True, tf32=UNSET)
     if "output_dir" in own_keys(own) or hf:
         check_output(settings.output_dir, "output_dir")
@@ -280,7 +279,7 @@ def check_installed(recipe: Recipe) -> Iterator[Finding]:
 
 def check_server(recipe: Recipe) -> Iterator[Finding]:
     """Compare the dtype of GRPO's vLLM server with the trainer's."""
-    values = recipe.settings.get("grpo", {})
+    values = recipe.settings.get("grpo", LACKING)
     if not values.get("use_vllm") or values.vllm_mode != "server":
         return
     wanted, said = sampler_dtype(values, values.dtype)
@@ -339,7 +338,7 @@ def writes(stage: str, folder: str, path: str) -> bool:
 
 def check_problems(recipe: Recipe) -> None:
     """Check the problems held out of the built data, as GRPO itself does."""
-    values = recipe.settings.get("grpo", {})
+    values = recipe.settings.get("grpo", LACKING)
     files = [values.get("train_file"), values.get("eval_file") or values.get("train_file")]
     if all(path and Path(path).is_file() for path in files):
         check_held_out(values)
@@ -362,7 +361,7 @@ def check_teachers(recipe: Recipe) -> Iterator[Finding]:
 
 def check_held_out_rows(recipe: Recipe) -> None:
     """Check the rows whose loss SFT measures, as SFT itself does."""
-    values = recipe.settings.get("sft", {})
+    values = recipe.settings.get("sft", LACKING)
     files = [values.get("train_file"), values.get("eval_file")]
     if all(path and Path(path).is_file() for path in files):
         check_sft_held_out(values)

@@ -113,7 +113,8 @@ def make_plan(step: Step) -> Plan:
     weights, optimizer, buckets = states(step, size)
     sums: dict[str, tuple[float, float, float]] = {}  # all, gradients, activations
     for (moment, *_), kinds in peaks.items():
-        gradients, activations = kinds["gradients"], kinds["activations"]
+        gradients: float = kinds["gradients"]
+        activations: float = kinds["activations"]
         if step.engine.endswith("offload"):  # in the host's memory
             gradients = 0
         elif step.engine.startswith("zero"):  # a share of them is there from the start

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -22,7 +22,7 @@ from rich.table import Table
 from data_prep.builder.recipe import FILES
 from pipeline.errors import UserError, run_cli, size
 from pipeline.settings import Settings, parse, setting
-from pipeline.values import Count, Positive
+from pipeline.values import Count, OneOf, Positive
 from stages.arguments import keeps_old_logps, steps_per_epoch, steps_per_generation
 from stages.preflight import roofline
 from stages.preflight.batches import count_rows
@@ -36,7 +36,7 @@ from stages.preflight.capacity import (
     pads,
     stage_shape,
 )
-from stages.preflight.inputs import ERROR, OK, PreflightArguments, Recipe, read_recipe
+from stages.preflight.inputs import ERROR, LACKING, OK, PreflightArguments, Recipe, read_recipe
 from stages.preflight.passes import PROMPT, SHARE, count_update, describe, update_of
 from stages.preflight.roofline import DEVICES, HIGH, LAUNCH, LOW, SYNC, Device, Model, read_model
 from stages.preflight.step import Step
@@ -62,8 +62,8 @@ ALONE = 0.9  # of a GPU's memory that vLLM has where nothing trains beside it
 class PlanArguments(PreflightArguments):
     """Keys of the command line: preflight's, and these."""
 
-    gpu: Literal[*DEVICES] = setting("h100", f"the GPU: {', '.join(DEVICES)}")
-    gpu_memory: Positive | None = setting(None, "memory of one GPU, GiB; by default that of `gpu`")
+    gpu: Annotated[str, OneOf(tuple(DEVICES))] = setting("h100", f"the GPU: {', '.join(DEVICES)}")
+    gpu_memory: Positive = setting(None, "memory of one GPU, GiB; by default that of `gpu`")
     price: Positive | None = setting(None, "of one GPU for one hour, in any currency")
     prompt_tokens: Count = setting(PROMPT, "mean length of a prompt")
     row_tokens: Count = setting(417, "mean length of an SFT row, prompt and solution")
@@ -118,7 +118,7 @@ class Planner:
 
     def listed(self, kind: str) -> int:
         """Rows of the sources that data.yaml lists under `kind`, at most those of its mix."""
-        data = self.recipe.settings.get("data", {})
+        data = self.recipe.settings.get("data", LACKING)
         sources = data.get(kind) or []
         size = sum(source.get("sample") or ROWS.get(source["name"], 0) for source in sources)
         return min(size, (data.get("mix") or {}).get(kind, {}).get("size", size))
@@ -130,7 +130,8 @@ class Planner:
         """Rows times epochs through the model."""
         args = self.args
         model, distill = read_model(self.recipe.shape("sft")), self.recipe.settings.get("distill")
-        kind, length, num_teachers = "sft", args.row_tokens, 1
+        kind, num_teachers = "sft", 1
+        length: float = args.row_tokens
         if distill:  # traces, one of each problem and teacher at most
             name = Path(distill.problems_file).name
             kind = next((key for key in FILES if FILES[key] == name), "grpo")

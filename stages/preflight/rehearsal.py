@@ -229,7 +229,7 @@ def check_line(
     if stage in ("difficulty", "eval") and not is_made and started_from:
         refuse_too_long(args, stage, settings, started_from[0])
     with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
-        if check and (args.launch_is_known or not hf):
+        if args.launch_is_known or not hf:
             settings = run_check(settings, check)
         (made,) = build(settings, own)
     if hf and not is_made:

@@ -12,7 +12,7 @@ from pipeline.models.tokenizer import load_template, open_tokenizer, trained_tok
 from pipeline.models.weights import check_tokens
 from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt, left_out
 from stages.preflight import inputs
-from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
+from stages.preflight.inputs import ERROR, LACKING, OK, UNCHECKED, WARNING, Finding, Recipe
 from stages.preflight.narrow import asks_for_raw_prompts
 
 TOPIC = "tokenizer"
@@ -25,7 +25,7 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
     """Load the tokenizer of `--tokenizer`, or of the model that will be trained."""
     first = next((recipe.model(stage) for stage in recipe.stages()), None)
     template = getattr(recipe.settings.get("sft"), "chat_template_path", None)
-    made = recipe.settings.get("grpo", {}).get("model_name_or_path")
+    made = recipe.settings.get("grpo", LACKING).get("model_name_or_path")
     name = recipe.args.tokenizer or (first and trained_tokenizer(first, template, made or first))
     if name is None:
         return None, []

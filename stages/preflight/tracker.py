@@ -100,8 +100,9 @@ class LiveBytes(TorchDispatchMode):
         """Keep what is alive if it is the most of this moment."""
         for key in self._large:
             ref, size, kind = self._known[key]
-            if (now := ref().nbytes()) != size:
-                self._set(key, ref, now, kind)
+            storage = ref()
+            if storage is not None and storage.nbytes() != size:
+                self._set(key, ref, storage.nbytes(), kind)
         best = self.peaks.get(self.moment)
         if best is None or self.live.total() > best.total():
             self.peaks[self.moment] = self.live.copy()

@@ -199,12 +199,11 @@ def keep_metric_names() -> None:
     Both callbacks push every key through `rewrite_logs`, which would put `train/` before it.
     """
     rewrite = integration_utils.rewrite_logs
-    if getattr(rewrite, "keeps_names", False):
+    if rewrite.__module__ == __name__:  # done before
         return
 
     def rewrite_logs(logs: dict[str, Any]) -> dict[str, Any]:
         named = {k: v for k, v in logs.items() if k.startswith(("rollout/", "train/", "guard/"))}
         return rewrite({k: v for k, v in logs.items() if k not in named}) | named
 
-    rewrite_logs.keeps_names = True
     integration_utils.rewrite_logs = rewrite_logs

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import SFTTrainer
 
@@ -18,8 +19,8 @@ from pipeline.models.weights import keep_own_head
 from stages.run import folders
 
 
-class SavedRun:
-    """The first base of a trainer, as in `class OurTrainer(SavedRun, Trainer)`.
+class SavedRun(Trainer):
+    """The first base of a trainer, as in `class OurTrainer(SavedRun, GRPOTrainer)`.
 
     Attributes:
         base_values: what saved configurations have in place of the values of training.

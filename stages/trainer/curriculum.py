@@ -79,7 +79,7 @@ class Curriculum:
     def __init__(self, problems: Sequence[Any], num_generations: int, seed: int) -> None:
         self.problems, self.num_generations, self.seed = problems, num_generations, seed
 
-    def candidates(self, count: int) -> Sequence[int]:
+    def candidates(self, count: int) -> Sequence[int] | np.ndarray:
         """Name the problems that the next `choose(count)` needs the components of.
 
         Called at the start of a run and before each `choose`, where `num_components` is above 0.
@@ -168,7 +168,7 @@ class Refill(Curriculum):
         self.curriculum, self.max_rounds = curriculum, max_rounds
         self.num_components = curriculum.num_components
 
-    def candidates(self, count: int) -> Sequence[int]:
+    def candidates(self, count: int) -> Sequence[int] | np.ndarray:
         """See `Curriculum`."""
         return self.curriculum.candidates(count)
 
@@ -255,7 +255,7 @@ class PredictiveCurriculum(Curriculum):
         self._last_used = np.full(num, -1)  # batch number, -1: never; shape (N,)
         self._batch = 0
 
-    def candidates(self, count: int) -> Sequence[int]:
+    def candidates(self, count: int) -> np.ndarray:
         """A random part of the problems, larger for every batch; with offline pass rates all."""
         num, size = len(self._order), self._num_candidates + NEXT_READ * count
         if self._batch == 0:

@@ -90,6 +90,12 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         num_completions: generated for training so far, by all processes.
     """
 
+    train_dataset: Any  # this and the next ones are the Trainer's and TRL's
+    log_completions: bool
+    _buffered_inputs: Any
+    _logs: dict[str, Any]
+    _groups: Groups  # of the last call of `_calculate_rewards`
+
     def __init__(
         self,
         *args: Any,
@@ -111,7 +117,6 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         self.max_mean_ratio, self.update_tokens = max_mean_ratio, update_tokens
         self.extra_state: dict[str, Any] = {}
         self.start_checkpoint: str | None = None  # of this call of `train`
-        self._groups: Groups | None = None  # of the last call of `_calculate_rewards`
         self._microbatch: dict[str, Any] | None = None  # whose loss is computed right now
         self._planned: list[tuple[list[Row], list[Pass]]] = []  # of each buffered micro-batch
         self._planned_for: Any = None  # the buffer
@@ -262,8 +267,9 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
     def _plan_update(self, batches: list[dict[str, Any]], is_new: bool) -> list[dict[str, Any]]:
         """The micro-batches, sorted if they are new; keeps which passes each will take."""
         names = "prompt_ids", "prompt_mask", "completion_mask"
-        whole = [torch.cat([batch[name] for batch in batches]) for name in names]
-        found = rows_on_host(*whole, torch.cat([self._has_gradient(batch) for batch in batches]))
+        ids, prompts, completions = (torch.cat([one[name] for one in batches]) for name in names)
+        has_gradient = torch.cat([self._has_gradient(batch) for batch in batches])
+        found = rows_on_host(ids, prompts, completions, has_gradient)
         size = len(found) // len(batches)
         rows = [found[first : first + size] for first in range(0, len(found), size)]
         window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
@@ -276,7 +282,7 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
             batches, rows = sort_rows(batches, rows, window, self._shares_prompts, by_gradient)
         # The last one of an optimizer step has every weight's gradient, so that none is missing.
         needs_backward = [not by_gradient or i % window == window - 1 for i in range(len(rows))]
-        limit = None if self.update_tokens == AUTO else self.update_tokens
+        limit = self.update_tokens if isinstance(self.update_tokens, int) else None
         passes = self._planner(limit).passes(rows, needs_backward)
         self._planned = list(zip(rows, passes, strict=True))
         return batches
@@ -298,8 +304,8 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
             return super()._generate_and_score_completions(inputs)
         num_logged = {name: len(values) for name, values in self._metrics["train"].items()}
         problems = self._choose(len(inputs) // self.num_generations)
-        if self._has_rounds():
-            batch = self._generate_in_rounds(inputs, problems, num_logged)
+        if self.curriculum is not None and self._has_rounds():
+            batch = self._generate_in_rounds(self.curriculum, inputs, problems, num_logged)
         else:
             rows = inputs if problems is None else self._rows(problems)
             batch = super()._generate_and_score_completions(rows)
@@ -336,14 +342,14 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         if self.curriculum is not None and self.curriculum.num_components:
             self.extra_state["prompts"].read(self.curriculum.candidates(num_groups))
 
-    def _choose_again(self, groups: Groups) -> list[int] | None:
+    def _choose_again(self, curriculum: Curriculum, groups: Groups) -> list[int] | None:
         """The curriculum's problems for one more round; None or none: train on `groups`."""
-        problems = self.curriculum.next_round(groups)
+        problems = curriculum.next_round(groups)
         if problems is None or not len(problems):
             return None
         size = self.accelerator.num_processes
         count = math.ceil(len(problems) / size) * size
-        name = f"{type(self.curriculum).__name__}.next_round"
+        name = f"{type(curriculum).__name__}.next_round"
         check_choice(name, problems, count, len(self.train_dataset))
         return problems
 
@@ -358,7 +364,7 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         self, inputs: list[dict], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
         if self._columns is not None:
-            inputs = [self._whole(row) for row in inputs]
+            inputs = [_whole(row, self._columns) for row in inputs]
         # Gathered over processes, shape (N*G, number of reward functions).
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self.model.training:
@@ -388,26 +394,25 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
             metrics["rollout/correctness"].append(fmean(num_right) / size)
             metrics["rollout/uniform_groups"].append(fmean(n in (0, size) for n in num_right))
             if self.curriculum is not None:
-                self.curriculum.observe(*problems, num_right, size)
+                self.curriculum.observe(problems[0], num_right, size)
                 world_size = self.accelerator.num_processes
                 self._groups = Groups(wanted[1], rewards, correctness, world_size)
         return rewards
 
-    def _whole(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with the columns that the data set does not hold."""
-        is_held_out = "held_out" in row
-        columns = self._columns[is_held_out][row["held_out" if is_held_out else ROW]]
-        return columns | row
-
     def _generate_in_rounds(
-        self, inputs: list[dict[str, Any]], problems: list[int] | None, num_logged: dict[str, int]
+        self,
+        curriculum: Curriculum,
+        inputs: list[dict[str, Any]],
+        problems: list[int] | None,
+        num_logged: dict[str, int],
     ) -> dict[str, Any]:
         """Generate until the curriculum asks for no more, and train on the informative groups.
 
         Groups do not move between ranks; all ranks make the same calls.
         """
         size, logs, rank = self.num_generations, self._logs, self.accelerator.process_index
-        batches, rounds, rows = [], [], inputs
+        batches, rows = [], inputs
+        rounds: list[Groups] = []
         # TRL's own table holds no more than the rows of a batch.
         self._logs = rollouts.empty_table(logs)
         try:
@@ -420,9 +425,9 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
                 picked = rollouts.rows_of(chosen, size)  # (ranks, n*size)
                 places = rollouts.gathered(rounds, picked)
                 groups = rollouts.merge_groups(rounds, places)
-                if len(rounds) > self.curriculum.max_rounds:
+                if len(rounds) > curriculum.max_rounds:
                     break
-                if not (problems := self._choose_again(groups)):
+                if not (problems := self._choose_again(curriculum, groups)):
                     break
         finally:
             table, self._logs = self._logs, logs
@@ -463,7 +468,7 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         try:
             loss = super().compute_loss(model, inputs, *args, **kwargs)
             if self.max_mean_ratio is not None and self.model.training:
-                loss = self._drop_if_far(loss, inputs)
+                loss = self._drop_if_far(loss, inputs, self.max_mean_ratio)
             if "loss_scale" in inputs:
                 loss = loss * inputs["loss_scale"]
         finally:
@@ -489,9 +494,9 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
             else:
                 masks = attention_mask[:, :num_prompt], attention_mask[:, num_prompt:]
                 rows = rows_on_host(input_ids[:, :num_prompt], *masks)
-                limit = self.update_tokens
-                if limit == AUTO:
-                    limit = (batch_size or len(rows)) * width
+                limit = (batch_size or len(rows)) * width
+                if isinstance(self.update_tokens, int):
+                    limit = self.update_tokens
                 (passes,) = self._planner(limit).passes([rows], [False])
             batch_size = None  # `update_tokens` bounds the passes
             whole = _below_adapters(self.model)
@@ -526,7 +531,9 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         """Whether the loss has terms beside those of policy and reference."""
         return self._has_entropy_bonus() or self.aux_loss_enabled
 
-    def _drop_if_far(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+    def _drop_if_far(
+        self, loss: torch.Tensor, inputs: dict[str, Any], max_mean_ratio: float
+    ) -> torch.Tensor:
         """The loss, or zero where the mean ratio over all processes is above `max_mean_ratio`."""
         old_logps, mask = inputs.get("old_per_token_logps"), inputs["completion_mask"]
         totals = ratio_totals(self._logps, old_logps, mask)
@@ -534,7 +541,7 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         ratio_sum, num_tokens, num_bad = self.accelerator.reduce(totals, reduction="sum").tolist()
         mean_ratio = ratio_sum / num_tokens if num_tokens else 1.0
         # A comparison with NaN is False, so what is not a number is dropped.
-        is_kept = num_bad == 0 and mean_ratio <= self.max_mean_ratio
+        is_kept = num_bad == 0 and mean_ratio <= max_mean_ratio
         self._is_kept.append(is_kept)
         metrics = self._metrics["train"]
         metrics["train/dropped_minibatches"].append(float(not is_kept))
@@ -625,6 +632,12 @@ class MathGRPOTrainer(SavedRun, GRPOTrainer):
         # meaning, as the advantages of a group sum to zero.
         self._prepare_inputs(inputs)
         return None, None, None
+
+
+def _whole(row: dict[str, Any], columns: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """The row with the columns that the data set does not hold."""
+    is_held_out = "held_out" in row
+    return columns[is_held_out][row["held_out" if is_held_out else ROW]] | row
 
 
 def _is_packed(model: Any) -> bool:

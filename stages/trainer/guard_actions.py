@@ -11,7 +11,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from accelerate import PartialState
@@ -88,7 +88,8 @@ class GuardCallback(WeightWatch):
             action, is_logged = getattr(settings, name), name not in ("repetition", "alignment")
             if action == "rollback" or (action == "stop" and not is_logged):
                 raise ValueError(f"guard_{name}: {action} needs MathGRPOTrainer; use warn or off")
-        self.settings, self.guards, self.firings = settings, Guards(settings), []
+        self.settings, self.guards = settings, Guards(settings)
+        self.firings: list[Firing] = []
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         known = (STATISTICS | {"entropy": "entropy"}).items()
@@ -240,7 +241,7 @@ class GuardActions(WeightWatch):
                 carry_out(min(due, key=lambda firing: firing.since), control)
         return control
 
-    def _stop(self, firing: Firing, control: Any, why: str = "") -> None:
+    def _stop(self, firing: Firing, control: Any, why: str = "") -> NoReturn:
         healthy = self._healthy_checkpoint(firing)
         message = firing.message + why
         self._record(firing, action="stop", message=message, checkpoint=healthy)

@@ -117,7 +117,7 @@ def prompt_states(trainer: Any, problems: Sequence[int]) -> torch.Tensor:
         layers = outputs.hidden_states
         mask = batch["attention_mask"].unsqueeze(-1)  # (B, P, 1)
         last = mask.sum(dim=1, keepdim=True).expand(-1, -1, layers[-1].size(-1)) - 1  # (B, 1, H)
-        states = []
+        states: list[torch.Tensor] = []
         for layer in (layers[len(layers) // 2], layers[-1]):  # (B, P, H)
             states += (layer * mask).sum(dim=1) / mask.sum(dim=1), layer.gather(1, last).squeeze(1)
         gathered = accelerator.gather(torch.cat(states, dim=1).float())

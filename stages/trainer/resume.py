@@ -46,7 +46,7 @@ class EpochSampler(RepeatSampler):
     """
 
     def __init__(self, sampler: RepeatSampler, epoch: Callable[[], int]) -> None:
-        vars(self).update(vars(sampler), _epoch=epoch)
+        self.__dict__.update(vars(sampler), _epoch=epoch)
 
     def __iter__(self) -> Iterator[int]:
         if self.shuffle:

@@ -192,8 +192,7 @@ def by_varlen(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """As `by_row`, all pieces in one call: each completion's queries see its prompt's keys."""
-    is_packed = attention_mask is not None and attention_mask.ndim == 1
-    if not is_packed or dropout:
+    if attention_mask is None or attention_mask.ndim != 1 or dropout:
         given = {"cu_seq_lens_q": cu_seq_lens_q, "dropout": dropout, "scaling": scaling, **kwargs}
         return by_row(module, query, key, value, attention_mask, pieces, **given)
     half = query.dtype

@@ -297,7 +297,7 @@ class PackedForward:
         }
         entropy = values["entropy"].view(shape) if "entropy" in values else None
         log_probs = values["log_probs"].view(shape) + zero
-        balance = self._balance(gates) if self.backbone is not None else None
+        balance = _balance(self.backbone, gates) if self.backbone is not None else None
         return SimpleNamespace(log_probs=log_probs, entropy=entropy, aux_loss=balance)
 
     def _run(
@@ -313,11 +313,12 @@ class PackedForward:
         tokens = on_device(np.flatnonzero(layout.is_token), inputs["input_ids"].device)
         return outputs, tuple(gate[tokens] for gate in found[0].router_logits)
 
-    def _balance(self, gates: list[tuple]) -> torch.Tensor:
-        """The experts' balance over the tokens of all passes, as TRL's over those of its one."""
-        config = self.backbone.config.get_text_config()
-        layers = tuple(torch.cat(layer) for layer in zip(*gates, strict=True))
-        return load_balancing_loss_func(layers, config.num_experts, config.num_experts_per_tok)
+
+def _balance(backbone: Any, gates: list[tuple]) -> torch.Tensor:
+    """The experts' balance over the tokens of all passes, as TRL's over those of its one."""
+    config = backbone.config.get_text_config()
+    layers = tuple(torch.cat(layer) for layer in zip(*gates, strict=True))
+    return load_balancing_loss_func(layers, config.num_experts, config.num_experts_per_tok)
 
 
 class Layout:

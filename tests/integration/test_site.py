@@ -25,7 +25,7 @@ def html_of(site):
 
 
 def test_each_page_is_there(site):
-    for page in (ROOT / "README.md", *pages.DOCS, *pages.RESULTS):
+    for page in (*pages.PAGES, ROOT / "CHANGELOG.md"):
         name = page.relative_to(ROOT).with_suffix(".html")
         if page.name == "README.md":
             name = name.with_name("index.html")
@@ -58,6 +58,14 @@ def test_a_file_that_is_no_page_is_shown_as_text(tmp_path):
 def test_a_link_that_leads_nowhere_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"README.md: docs/gone.md"):
         website.Site(tmp_path).follow("[x](docs/gone.md)", ROOT / "README.md")
+
+
+def test_a_link_to_no_heading_is_refused(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("zensical")
+    monkeypatch.setattr(website, "as_site", lambda text: f"{text}\n[x](#gone-heading)\n")
+    with pytest.raises(UserError):
+        website.build(tmp_path)
+    assert "anchor does not exist" in capsys.readouterr().err
 
 
 def test_lists_get_the_blank_line_that_they_need():

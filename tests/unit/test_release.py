@@ -1,9 +1,11 @@
 """The text of a release is its section of the changelog."""
 
+import re
 import runpy
 import tomllib
 
 import pytest
+import yaml
 
 from tests.pages import ROOT
 
@@ -39,8 +41,20 @@ def test_the_notes_are_the_section_of_the_version_or_refused(notes, tag, changel
         notes(tag, changelog)
 
 
-def test_the_changelog_begins_with_this_version():
+def test_the_changelog_begins_with_what_is_unreleased_and_this_version():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
-    first = next(line for line in lines if line.startswith("## "))
-    assert first.startswith(f"## {version}, ")
+    heads = re.findall(r"(?m)^## .*", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    assert heads[0] == "## Unreleased" and heads[1].startswith(f"## {version}, ")
+
+
+def lines_of_workflows():
+    """The commands of all workflows."""
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            yield from (step["run"] for step in job["steps"] if "run" in step)
+
+
+def test_what_the_workflows_name_is_there():
+    words = [word for line in lines_of_workflows() for word in line.split()]
+    files = [word for word in words if word.startswith((".ci/", ".github/", "tests/"))]
+    assert len(files) >= 4 and all((ROOT / file).exists() for file in files)

@@ -109,6 +109,13 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     assert err == NO_BENCHMARK
 
 
+def test_a_made_problem_that_repeats_a_test_question_names_its_source(tmp_path, recipe):
+    made = {"name": "synthetic", "split": "test"}
+    sets = {"test": [made | {"sample": 5}], "validation": [made | {"sample": 9}]}
+    folder, _ = run(tmp_path, recipe | sets)
+    assert {pair["source"] for pair in read_rows(folder / "contamination.jsonl")} == {"synthetic"}
+
+
 def test_a_sample_is_drawn_of_what_cleaning_leaves_whatever_the_order(tmp_path, recipe):
     def drawn(*sources, **changes):
         folder, written = run(tmp_path, {"sft": [*sources], "test": recipe["test"]} | changes)

@@ -80,11 +80,12 @@ def test_a_letter_that_the_terminal_lacks_is_replaced(script, tmp_path, encoding
     assert "\\u2264 \\ud800" in done.stdout.decode(encoding)
 
 
-def test_help_is_shown_in_any_encoding():
-    command = [sys.executable, "-m", "stages.grpo", "--help"]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True
-    )
+@pytest.mark.parametrize(
+    "words", [("pipeline", "--help"), ("pipeline", "help"), ("stages.grpo", "--help")]
+)
+def test_help_is_shown_in_any_encoding(words):
+    env = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-m", *words], env=env, capture_output=True)
     assert done.returncode == 0 and done.stdout and not done.stderr
 
 

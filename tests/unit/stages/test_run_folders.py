@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from transformers import Trainer
 
 from pipeline import clean, errors, manifest
 from pipeline import folders as places
@@ -301,14 +302,17 @@ def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, 
         os.utime(tmp_path / f"checkpoint-{step}", (1e9 - step, 1e9 - step))  # the clock goes back
     last, written = tmp_path / "checkpoint-12", []
 
-    class Saves:
-        """Stands for the Trainer; it writes a file late."""
+    class Saves(Trainer):
+        """It writes a file late."""
+
+        def __init__(self):
+            pass
 
         def _save_checkpoint(self, model, trial):
             written.append((last / "files.json").exists())
             (last / "late.json").write_text("{}")
 
-    class Trainer(SavedRun, Saves):
+    class Ours(SavedRun, Saves):
         args = SimpleNamespace(output_dir=str(tmp_path), should_save=True, save_only_model=False)
         state, keep = SimpleNamespace(global_step=12), limit
         accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
@@ -317,7 +321,7 @@ def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, 
             (checkpoint / "more.json").write_text("{}")
 
     for _ in range(2):
-        Trainer()._save_checkpoint(None, None)
+        Ours()._save_checkpoint(None, None)
     assert written == [False, False]
     seal = folders.read_seal(last)["files"]
     assert seal.keys() == {*FILES, "trainer_state.json", "late.json", "more.json"}
