@@ -160,6 +160,21 @@ def test_processes_may_share_rows_out_and_hosts_may_not_differ():
     assert folders.difference(one, two, left_out=manifest.PLACES)  # as hosts are compared
 
 
+def test_force_adds_a_run_which_a_kill_does_not_lose(place, monkeypatch):
+    finish(prepare(place), "first")
+    monkeypatch.setenv("FORCE", "1")
+    run = prepare(place)
+    assert run.work == f"{place.resolve()}-2" and weights_of(place) == "first"
+    checkpoint = save(run.work, 4)
+    assert prepare(place).checkpoint == str(checkpoint)
+    monkeypatch.delenv("FORCE")
+    assert prepare(place) is None and weights_of(place) == "first"
+    monkeypatch.setenv("FORCE", "1")
+    finish(prepare(place), "second")
+    assert weights_of(place) == "second" and weights_of(f"{place.resolve()}"[:-2]) == "first"
+    assert prepare(place).work.endswith("-3")
+
+
 def test_a_start_names_the_key_that_differs(place, capsys):
     save(prepare(place).work, 4)
     run = prepare(place, seed=1)
