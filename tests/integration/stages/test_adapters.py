@@ -18,14 +18,23 @@ LORA = {"use_peft": True, "lora_r": 4, "lora_dropout": 0.0, "lora_target_modules
 EMBEDDING = {"lora_target_modules": ["q_proj", "embed_tokens"]}
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Without the checks before a training, as for a cause that nobody knows yet."""
-    monkeypatch.setattr(adapters, "check_adapted", lambda model, uses_vllm: None)
+def adapted(folder, dtype, std, targets=("q_proj", "up_proj"), **more):
+    """The tiny model in peft, with LoRA's B drawn at random."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    model = get_peft_model(model, LoraConfig(target_modules=targets, **more))
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=std)
+    return model
 
 
-def test_a_merge_into_another_model_is_no_checkpoint(run_stage, tmp_path, unchecked):
+def test_a_merge_into_another_model_is_no_checkpoint(run_stage, tmp_path, monkeypatch):
     """The adapter stays, and evaluation does not score what its merge would be."""
+    # Without the checks before a training, as for a cause that nobody knows yet.
+    monkeypatch.setattr(adapters, "check_adapted", lambda model, uses_vllm: None)
     with pytest.raises(UserError, match="another model"):
         run_stage("sft", **LORA | EMBEDDING)
     found = {path.name for path in (tmp_path / "sft").iterdir()}
@@ -37,22 +46,14 @@ def test_a_merge_into_another_model_is_no_checkpoint(run_stage, tmp_path, unchec
         assert (tmp_path / "sft" / name / "adapter_model.safetensors").is_file()
 
 
-WRONG = {
-    "tied, under a name that nobody knows": (EMBEDDING, "lora_target_modules"),
-    "one of two": ({"lora_target_modules": ["q_proj", "v_prj"]}, "lora_target_modules"),
-    "all": ({"lora_target_modules": ["q_prj", "v_prj"]}, "lora_target_modules"),
-    "a list of one": ({"lora_target_modules": ["q_proj"]}, "lora_target_modules"),
-    "no linear layer": ({"lora_target_modules": ["q_proj", "norm"]}, "lora_target_modules"),
-    "trained whole": ({"lora_modules_to_save": ["nrm"]}, "lora_modules_to_save"),
-    "parameters": ({"lora_target_parameters": ["up_prj.weight"]}, "lora_target_parameters"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_not_in_the_model_is_refused_before_training(run_stage, monkeypatch, case):
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("lora_target_modules", ["q_proj", "v_prj"]), ("lora_target_parameters", ["up_prj.weight"])],
+)
+def test_what_is_not_in_the_model_is_refused_before_training(run_stage, monkeypatch, key, value):
     monkeypatch.setattr("transformers.Trainer.train", lambda *_, **__: pytest.fail("trained"))
-    keys, key = WRONG[case]
-    assert named(lambda: run_stage("sft", **LORA | {"lora_target_modules": None} | keys)) == key
+    keys = LORA | {"lora_target_modules": None, key: value}
+    assert named(lambda: run_stage("sft", **keys)) == key
 
 
 def test_a_module_that_is_trained_whole_is_saved(run_stage):
@@ -61,44 +62,27 @@ def test_a_module_that_is_trained_whole_is_saved(run_stage):
     assert (folder / "model.safetensors").is_file() and (folder / "adapter").is_dir()
 
 
-def test_rounding_is_no_other_model(tiny_model_dir, tmp_path):
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    for dtype in (torch.float32, torch.bfloat16):
-        for more in ({}, {"use_dora": True}, {"modules_to_save": ["lm_head"]}):
-            torch.manual_seed(0)
-            model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=dtype)
-            model = get_peft_model(model, LoraConfig(target_modules=["q_proj", "up_proj"], **more))
-            for name, weight in model.named_parameters():
-                if "lora_" in name and "magnitude" not in name:
-                    weight.data += 0.05 * torch.randn_like(weight)
-            before = merging.probe(model)
-            merged = merging.merge(model, "adapter")
-            assert 0 < merging.distance(merging.probe(merged), before) < merging.TOLERANCE_16
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("more", [{}, {"use_dora": True}, {"modules_to_save": ["lm_head"]}])
+def test_rounding_is_no_other_model(tiny_model_dir, dtype, more):
+    torch.manual_seed(0)
+    model = adapted(tiny_model_dir, dtype, std=0.05, **more)
+    before = merging.probe(model)
+    merged = merging.merge(model, "adapter")
+    assert 0 < merging.distance(merging.probe(merged), before) < merging.TOLERANCE_16
 
 
-@pytest.mark.parametrize(("size", "is_lost"), [(1e-6, True), (1e-1, False)])
-def test_what_rounding_takes_away_is_said(tiny_model_dir, capsys, size, is_lost):
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    for dtype in (torch.bfloat16, torch.float32):
-        model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=dtype)
-        model = get_peft_model(model, LoraConfig(target_modules=["q_proj", "up_proj"]))
-        for name, weight in model.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(weight, std=size)
-        merging.merge(model, "adapter")
-        assert ("adapter: merged" in capsys.readouterr().out) is (
-            is_lost and dtype != torch.float32
-        )
+@pytest.mark.parametrize(
+    ("dtype", "std", "is_lost"),
+    [(torch.bfloat16, 1e-6, True), (torch.bfloat16, 1e-1, False), (torch.float32, 1e-6, False)],
+)
+def test_what_rounding_takes_away_is_said(tiny_model_dir, capsys, dtype, std, is_lost):
+    merging.merge(adapted(tiny_model_dir, dtype, std), "adapter")
+    assert ("adapter: merged" in capsys.readouterr().out) is is_lost
 
 
 def test_a_weight_sync_leaves_the_frozen_weights_alone(tiny_model_dir, monkeypatch):
     """TRL merges the adapters into them, sends the sum, and subtracts again."""
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
     from trl.generation.vllm_generation import VLLMGeneration
 
     from stages.trainer.vllm import Watched
@@ -108,13 +92,9 @@ def test_a_weight_sync_leaves_the_frozen_weights_alone(tiny_model_dir, monkeypat
         self.model.unmerge_adapter()
 
     monkeypatch.setattr(VLLMGeneration, "sync_weights", sync)
-    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.bfloat16)
     watched = Watched.__new__(Watched)
-    watched.model = get_peft_model(model, LoraConfig(target_modules="all-linear"))
+    watched.model = adapted(tiny_model_dir, torch.bfloat16, 0.05, targets="all-linear")
     watched.mode, watched._frozen, watched._first_instance = "colocate", {}, None
-    for name, weight in watched.model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.05)
     before = {name: weight.clone() for name, weight in watched.model.named_parameters()}
     for _ in range(3):
         watched.sync_weights()
@@ -182,12 +162,8 @@ def change_adapter(folder, kind):
     ],
 )
 def test_an_adapter_that_peft_would_leave_out_is_refused(tiny_model_dir, tmp_path, kind, says):
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
-    targets = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
-    get_peft_model(model, targets).save_pretrained(tmp_path / "adapter")
+    model = adapted(tiny_model_dir, torch.float32, 0.05, targets=["q_proj"])
+    model.save_pretrained(tmp_path / "adapter")
     merging.load_merged(str(tmp_path / "adapter"), "key")
     change_adapter(tmp_path / "adapter", kind)
     with pytest.raises(UserError, match=says):

@@ -10,31 +10,41 @@ from pipeline.manifest import NAME
 from tests.integration.stages.stage_processes import steps_on_disk
 
 pytestmark = pytest.mark.integration
-TRAINERS = {
-    "sft": "stages.run.saving.SavedSFTTrainer",
-    "grpo": "stages.trainer.grpo_trainer.MathGRPOTrainer",
-}
+TINY = {"gradient_accumulation_steps": 2, "max_steps": 4, "save_steps": 1}
+
+
+@pytest.fixture
+def at_step_3(monkeypatch):
+    """Let a function change the loss of a stage's third step."""
+
+    def call(stage, change):
+        module, name = {
+            "sft": ("stages.run.saving", "SavedSFTTrainer"),
+            "grpo": ("stages.trainer.grpo_trainer", "MathGRPOTrainer"),
+        }[stage]
+        trainer = getattr(importlib.import_module(module), name)
+        compute = trainer.compute_loss
+
+        def compute_loss(self, model, *args, **kwargs):
+            loss = compute(self, model, *args, **kwargs)
+            return change(loss, model) if self.state.global_step == 2 else loss
+
+        monkeypatch.setattr(trainer, "compute_loss", compute_loss)
+
+    return call
+
+
 FAULTS = {
     "loss": lambda loss, _: loss + torch.nan,  # its gradient is finite
     "gradient": lambda loss, model: loss + 0 * sum(p.sum() for p in model.parameters()) / 0,
 }
-TINY = {"gradient_accumulation_steps": 2, "max_steps": 4, "save_steps": 1}
 
 
-@pytest.mark.parametrize("stage", ["sft", "grpo"])
-@pytest.mark.parametrize("fault", [*FAULTS])
+@pytest.mark.parametrize(("stage", "fault"), [("sft", "gradient"), ("grpo", "loss")])
 def test_a_run_ends_at_the_step_and_keeps_its_last_checkpoint(
-    stage, fault, run_stage, tmp_path, monkeypatch
+    stage, fault, run_stage, tmp_path, at_step_3
 ):
-    module, _, name = TRAINERS[stage].rpartition(".")
-    trainer = getattr(importlib.import_module(module), name)
-    compute = trainer.compute_loss
-
-    def compute_loss(self, model, *args, **kwargs):
-        loss = compute(self, model, *args, **kwargs)
-        return FAULTS[fault](loss, model) if self.state.global_step == 2 else loss
-
-    monkeypatch.setattr(trainer, "compute_loss", compute_loss)
+    at_step_3(stage, FAULTS[fault])
     with pytest.raises(UserError, match=r": stopped at step 3: the \w+ .*checkpoint-2$"):
         run_stage(stage, **TINY)
     assert steps_on_disk(tmp_path / stage) == [1, 2]
@@ -42,18 +52,9 @@ def test_a_run_ends_at_the_step_and_keeps_its_last_checkpoint(
 
 
 @pytest.mark.parametrize("stage", ["sft", "grpo"])
-def test_a_step_for_which_memory_is_not_enough(stage, run_stage, tmp_path, monkeypatch):
+def test_a_step_for_which_memory_is_not_enough(stage, run_stage, tmp_path, at_step_3):
     """A real error of torch: step, what to lower, checkpoint; a smaller batch resumes from it."""
-    module, _, name = TRAINERS[stage].rpartition(".")
-    trainer = getattr(importlib.import_module(module), name)
-    compute = trainer.compute_loss
-
-    def compute_loss(self, *args, **kwargs):
-        if self.state.global_step == 2:
-            torch.empty(2**50)
-        return compute(self, *args, **kwargs)
-
-    monkeypatch.setattr(trainer, "compute_loss", compute_loss)
+    at_step_3(stage, lambda *_: torch.empty(2**50))
     with pytest.raises(OutOfMemoryError) as error:
         run_stage(stage, **TINY)
     line = str(error.value)
@@ -63,8 +64,7 @@ def test_a_step_for_which_memory_is_not_enough(stage, run_stage, tmp_path, monke
     assert steps_on_disk(tmp_path / stage) == [1, 2]
 
 
-@pytest.mark.parametrize("stage", ["sft", "grpo"])
-@pytest.mark.parametrize("rate", [1e20, 3e38])
+@pytest.mark.parametrize(("stage", "rate"), [("sft", 1e20), ("grpo", 3e38)])
 def test_so_does_a_learning_rate_without_sense(stage, rate, run_stage):
     with pytest.raises(UserError, match=r": stopped at step [12]: the .* lower learning_rate"):
         run_stage(stage, **TINY, learning_rate=rate)

@@ -30,12 +30,10 @@ def is_correct(text, answers):
 """
 # Gives a verdict on what has the form, as golds have, and fails on what the model writes.
 FAULTY = """
-import os, time
-
 def is_correct(text, answers):
     if "<answer>" in text:
         return answers[0] in text
-    FAULT
+    raise ValueError(text)
 """
 SAMPLING = {"num_samples": 4, "max_new_tokens": 12, "dtype": "float32", "seed": 0}
 
@@ -133,44 +131,25 @@ def test_a_trace_keeps_its_grader_and_the_gold_that_was_found(build):
     assert trace["completion"].endswith("<answer>(1, 2)</answer>")
 
 
-FAULTS = {
-    "raises": ("raise ValueError(text)", "raised ValueError"),
-    "hangs": ("time.sleep(99)", "over 2 s"),
-    "no verdict": ("return 0.5", r"returned 0\.5 \(float\)"),
-    "dies": ("os._exit(0)", "ended its process"),
-}
+def test_a_bad_grader_or_a_changed_one_ends_each_stage_with_one_line(build, stages):
+    build(FAULTY)
+    for source, line in (
+        (FAULTY, r"code_grader\.py, line .* raised ValueError"),
+        (FAULTY + "# changed\n", r"code_grader\.py\) has .*make data"),
+    ):
+        build.use(source)
+        for stage, start in stages.items():
+            with pytest.raises(UserError, match=rf"^grader: {NAME} \(.*{line}"):
+                start()
+            for name in ("manifest.json", "pass_rates.jsonl", "traces.jsonl", "tiny/scores.json"):
+                assert not Path(stage, name).exists()
 
 
-@pytest.mark.parametrize(
-    ("stage", "fault"),
-    [
-        *(("difficulty", fault) for fault in FAULTS),
-        *((s, "raises") for s in ("distill", "grpo", "eval")),
-    ],
-)
-def test_a_bad_grader_ends_a_stage_with_one_line(build, stages, monkeypatch, stage, fault):
-    body, line = FAULTS[fault]
-    monkeypatch.setattr(own_grader, "SECONDS", 2.0)
-    build(FAULTY.replace("FAULT", body))
-    with pytest.raises(UserError, match=rf"^grader: {NAME} \(.*code_grader\.py, line .*{line}"):
-        stages[stage]()
-    for name in ("manifest.json", "pass_rates.jsonl", "traces.jsonl", "tiny/scores.json"):
-        assert not Path(stage, name).exists()
-
-
-@pytest.mark.parametrize("stage", ["difficulty", "distill", "grpo", "eval"])
-def test_a_grader_that_changed_since_the_data_is_refused(build, stages, stage):
-    build(LENIENT)
-    build.use(LENIENT + "# changed\n")
-    with pytest.raises(UserError, match=rf"^grader: {NAME} \(code_grader\.py\) has .*make data"):
-        stages[stage]()
-    assert not Path(stage, "manifest.json").exists()
-
-
-def write_recipe(folder, model):
-    """A recipe for the audit, of the data in `folder/run`."""
+@pytest.fixture
+def audited(folder, tiny_model_dir, monkeypatch):
+    """Audit the data in `folder/run` with a recipe; returns the report."""
     (folder / "recipe").mkdir()
-    common = {"use_cpu": True, "bf16": False, "model_name_or_path": str(model)}
+    common = {"use_cpu": True, "bf16": False, "model_name_or_path": str(tiny_model_dir)}
     for stage, values in {
         "sft": common | {"train_file": "{run}/data/sft_train.jsonl", "output_dir": "{run}/sft"},
         "grpo": common | {
@@ -178,20 +157,24 @@ def write_recipe(folder, model):
             "max_completion_length": 256,
         },
         "eval": {
-            "checkpoints": [f"tiny={model}"], "test_file": "{run}/data/test.jsonl",
+            "checkpoints": [f"tiny={tiny_model_dir}"], "test_file": "{run}/data/test.jsonl",
             "output_dir": "{run}/eval", "report_dir": "{run}/report", "max_new_tokens": 256,
         },
     }.items():  # fmt: skip
         (folder / f"recipe/{stage}.yaml").write_text(json.dumps(values))
 
+    def call(*flags):
+        argv = ["eval.audit", "--recipe", "recipe", "--run", "run", *flags]
+        monkeypatch.setattr(sys, "argv", argv)
+        audit.main()
+        return json.loads(Path("run/audit/audit.json").read_text())
 
-def test_the_audit_asks_it_and_says_what_does_not_apply(folder, build, tiny_model_dir, monkeypatch):
+    return call
+
+
+def test_the_audit_asks_it_and_says_what_does_not_apply(build, audited):
     build(SOURCES["code"])
-    write_recipe(folder, tiny_model_dir)
-    argv = ["eval.audit", "--recipe", "recipe", "--run", "run", "--num_tricked", "3"]
-    monkeypatch.setattr(sys, "argv", argv)
-    audit.main()
-    report = json.loads(Path("run/audit/audit.json").read_text())
+    report = audited("--num_tricked", "3")
     assert report["passes"] and {*report["sets"]} == {"sft_train", "grpo_train", "held_out"}
     for found in report["sets"].values():
         assert found["rates"]["reward"] == 1.0 and found["official"] == {}
@@ -203,21 +186,15 @@ def test_the_audit_asks_it_and_says_what_does_not_apply(folder, build, tiny_mode
     assert made["inputs"]["code_grader.py"] == sha256("code_grader.py")
 
 
-@pytest.mark.parametrize("first", ["own", "ours"])
-def test_rows_of_two_graders_in_one_file_are_audited_each_by_its_own(
-    folder, build, tiny_model_dir, monkeypatch, first
-):
+def test_rows_of_two_graders_in_one_file_are_audited_each_by_its_own(build, audited):
     """The user's accepts a gold anywhere behind the thought, which ours must refuse."""
     data = build("def is_correct(text, answers):\n    return any(one in text for one in answers)\n")
-    write_recipe(folder, tiny_model_dir)
     (data / "manifest.json").unlink()  # as of files that the user has put together
     math = [grpo_row(one, "none") for one in synthetic.load("rl", 5, 0, max_level=2)]
     for name in ("grpo_train", "test"):
         own = read_rows(data / f"{name}.jsonl")
-        write_rows(data / f"{name}.jsonl", [*own, *math] if first == "own" else [*math, *own])
-    monkeypatch.setattr(sys, "argv", ["eval.audit", "--recipe", "recipe", "--run", "run"])
-    audit.main()
-    report = json.loads(Path("run/audit/audit.json").read_text())
+        write_rows(data / f"{name}.jsonl", [*own[:2], *math, *own[2:]])
+    report = audited()
     assert report["passes"]
     # By the reward twice and by the task once, for the rows of ours alone.
     assert report["tricks"]["gold denied"]["num_rows"] == 3 * len(math)
@@ -227,11 +204,8 @@ def test_rows_of_two_graders_in_one_file_are_audited_each_by_its_own(
     assert {note.partition(":")[0] for note in notes} == {"sft_train", "grpo_train", "held_out"}
 
 
-def test_one_that_accepts_everything_fails_the_audit(folder, build, tiny_model_dir, monkeypatch):
+def test_one_that_accepts_everything_fails_the_audit(build, audited):
     build("def is_correct(text, answers):\n    return True\n")
-    write_recipe(folder, tiny_model_dir)
-    argv = ["eval.audit", "--recipe", "recipe", "--run", "run", "--num_tricked", "3"]
-    monkeypatch.setattr(sys, "argv", argv)
     with pytest.raises(UserError, match="'a wrong answer' is rewarded"):
-        audit.main()
+        audited("--num_tricked", "3")
     assert not Path("run/audit/manifest.json").exists()

@@ -94,17 +94,23 @@ def test_a_text_that_begins_with_bos_gets_no_second_one(base):
     assert text == f"{begin}What?" == render_prompt("What?", tokenizer)
 
 
-def test_text_and_messages_in_one_file_are_refused(base, tmp_path, run_stage):
-    chat = row(99) | {"prompt": [{"role": "user", "content": "What is 99 plus 2?"}]}
-    write_rows(tmp_path / "rows.jsonl", [*map(row, range(16)), chat])
-    with pytest.raises(UserError, match="train_file: 16 prompts are raw text, such as that of p0"):
-        run_stage("grpo", model_name_or_path=str(base), train_file=str(tmp_path / "rows.jsonl"))
-
-
-def test_prompts_that_begin_the_thought_and_others_are_refused(base, tmp_path, run_stage):
-    other = row(99) | {"prompt": "<|User|>What is 99 plus 2?<|Assistant|>"}
-    write_rows(tmp_path / "rows.jsonl", [*map(row, range(16)), other])
-    with pytest.raises(UserError, match=r"16 raw prompts end with <think>, .* p0, and 1 do not"):
+@pytest.mark.parametrize(
+    ("prompt", "line"),
+    [
+        (
+            [{"role": "user", "content": "What is 99 plus 2?"}],
+            "train_file: 16 prompts are raw text, such as that of p0",
+        ),
+        (
+            "<|User|>What is 99 plus 2?<|Assistant|>",  # it does not begin the thought
+            "16 raw prompts end with <think>, .* p0, and 1 do not",
+        ),
+    ],
+)
+@pytest.mark.parametrize("base", [""], ids=["no BOS"], indirect=True)
+def test_prompts_of_two_kinds_in_one_file_are_refused(base, tmp_path, run_stage, prompt, line):
+    write_rows(tmp_path / "rows.jsonl", [*map(row, range(16)), row(99) | {"prompt": prompt}])
+    with pytest.raises(UserError, match=line):
         run_stage("grpo", model_name_or_path=str(base), train_file=str(tmp_path / "rows.jsonl"))
 
 

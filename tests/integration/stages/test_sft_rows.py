@@ -60,17 +60,21 @@ def num_made(monkeypatch):
 @pytest.mark.parametrize(
     ("completion", "fault"),
     [
+        ("", "missing"),
         (" \n", "is blank"),
         ("\\boxed{5}<|im_end|>", "has the text '<|im_end|>'"),
         ("a<|endoftext|>b", "has the text '<|endoftext|>'"),
     ],
 )
-def test_a_completion_that_teaches_nothing_or_another_end_is_refused(load, file, completion, fault):
+def test_a_completion_that_teaches_nothing_or_another_end_is_refused(
+    load, file, tmp_path, completion, fault
+):
     rows = read_rows(file)
     rows[3]["completion"] = completion
     write_rows(file, rows)
-    with pytest.raises(UserError, match=rf":4: completion: {re.escape(fault)}"):
+    with pytest.raises(UserError, match=rf"own\.jsonl:4: completion: {re.escape(fault)}"):
         load()
+    assert not places(tmp_path)
 
 
 def places(tmp_path):
@@ -142,29 +146,27 @@ def test_ids_of_earlier_contents_are_removed(load, file, num_made, tmp_path):
     assert len(num_made) == 3 and not before.exists() and len(places(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("name", ["rows.arrow", "about.json"])
-@pytest.mark.parametrize("change", ["cut", "overwritten", "removed"])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("rows.arrow", "cut"),
+        ("rows.arrow", "overwritten"),
+        ("about.json", "cut"),
+        ("about.json", "removed"),
+    ],
+)
 def test_damaged_ids_are_made_again(load, num_made, tmp_path, name, change):
     wanted = load().dataset[:]
     damaged = places(tmp_path)[0] / name
     content = damaged.read_bytes()
     damaged.unlink()  # of a mapped file the pages stay as they are
-    if change != "removed":
+    if change == "cut":
+        damaged.write_bytes(content[:-9])
+    elif change == "overwritten":
         middle = len(content) // 2
-        other = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-        damaged.write_bytes(content[:-9] if change == "cut" else other)
+        damaged.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     assert load().dataset[:] == wanted
-    if name == "rows.arrow" or change != "overwritten":  # a name in the JSON may be another
-        assert len(num_made) == 2
-    assert len(places(tmp_path)) == 1
-
-
-def test_a_row_that_cannot_be_used_leaves_nothing(load, file, tmp_path):
-    rows = read_rows(file)
-    write_rows(file, [*rows[:20], rows[20] | {"completion": ""}, *rows[21:]])
-    with pytest.raises(UserError, match=r"own\.jsonl:21: completion: missing"):
-        load()
-    assert not places(tmp_path)
+    assert len(num_made) == 2 and len(places(tmp_path)) == 1
 
 
 def test_what_a_kill_has_left_goes_after_a_day(load, tmp_path):

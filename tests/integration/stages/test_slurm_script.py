@@ -1,96 +1,84 @@
-"""The Slurm script with stand-ins for Slurm and for all that it starts: who runs what, and when."""
+"""The Slurm script with stand-ins for Slurm and for all that it starts: who runs what, and when.
 
-import json
+The stand-ins write down their words and give recorded answers. What the real command and the real
+parsers make of such words is asked in this process.
+"""
+
 import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import yaml
+from accelerate.commands.launch import launch_command_parser
+from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-from eval.audit.__main__ import AuditArguments
-from pipeline import manifest
-from pipeline.freshness import settings_of
-from pipeline.stages import STAGES, config_name
+from pipeline import commands
+from pipeline import request as requests
+from pipeline.settings import read_settings
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from tests.demo import OUTER
+from tests.integration.stages.stage_processes import steps_on_disk
 from tests.pages import commands_of_pages
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
-# Every stand-in writes a line of `log`: its name, the host, its words.
-RECORD = f"""#!{sys.executable}
-import json, os, pathlib, shlex, signal, subprocess, sys, time
-name, host = pathlib.Path(sys.argv[0]).name, os.environ.get("SLURMD_NODENAME")
-log = os.environ["LOG"]
-def record(*words):
-    with open(log, "a") as file:
-        file.write(json.dumps([name, host, *words]) + "\\n")
-"""
-STAND_INS = {
-    "scontrol": """
-assert sys.argv[1:3] == ["show", "hostnames"]
-print(*sys.argv[3].split(), sep="\\n")
-""",
-    # A task on each host; a signal goes to all of them.
-    "srun": """
-flags = [word for word in sys.argv[1:] if word.startswith("--nodelist=")]
-command = sys.argv[1:]
-while command[0].startswith("--"):
-    record(command.pop(0)) if "cpus" in command[0] else command.pop(0)
-tasks = []
-for host in flags[0].partition("=")[2].split(","):
-    tasks.append(subprocess.Popen(command, env=os.environ | {"SLURMD_NODENAME": host}))
-signal.signal(signal.SIGTERM, lambda *_: [task.terminate() for task in tasks])
-sys.exit(max(abs(task.wait()) for task in tasks))
-""",
-    # The command is the real one, and says what it would start.
-    "python": """
-words = sys.argv[1:]
-if words[2] == "preflight" and "CHECKS" not in os.environ:  # which takes seconds
-    sys.exit()
-if "--only" in words:
-    words.insert(2, "--dry-run")
-done = subprocess.run([sys.executable, *words], stdout=subprocess.PIPE, text=True)
-if done.returncode or {"--list", "--start-model", "preflight"} & {*words}:
-    sys.stdout.write(done.stdout)
-    sys.exit(done.returncode)
-words = shlex.split(done.stdout)[1:]
-if words[1] == "stages.run.launch":
-    name = "launch"
-    is_first = f'["launch", "{host}"' not in open(log).read()
-record(*words)
-if name == "launch" and os.environ.get("DIES") in words:
-    os.killpg(os.getpgrp(), signal.SIGKILL)  # the whole job
-if name == "launch" and is_first and os.environ.get("KILL") == host:
-    os.kill(os.getpid(), signal.SIGKILL)
-sys.exit(int(os.environ.get("FAIL", "") in words) * int(os.environ.get("CODE", 1)))
-""",
-    "vllm": """
-record(*sys.argv[1:], os.environ["VLLM_SERVER_DEV_MODE"])
-if "SERVER_FAILS" in os.environ:
-    sys.exit(1)
-signal.signal(signal.SIGTERM, lambda *_: [record("ended"), os._exit(0)])
-time.sleep(60)
-""",
-    "curl": """
-record(sys.argv[-1])
-sys.exit(0 if '["vllm", ' in open(log).read() and "SERVER_FAILS" not in os.environ else 7)
-""",
-    "ray": """
-record(*sys.argv[1:])
-if sys.argv[1] == "status":
-    print(" 1 node_a\\n" * open(log).read().count('"start"'))
-""",
-}
-
-
 SCRIPT = ROOT / "configs/accelerate/slurm.sh"
+# One script under seven names; a call is a line of $LOG: the name, the host, the words.
+STAND_IN = r"""#!/bin/bash
+name=${0##*/} host=${SLURMD_NODENAME:-none}
+tell() { printf '%s\n' "$(printf '%q ' "$name" "$host" "$@")" >>"$LOG"; }
+case $name in
+  scontrol) # show hostnames
+    printf '%s\n' $3 ;;
+  srun) # a task on each host; a signal goes to all of them
+    for word in "$@"; do
+      [[ $word == --* ]] || break
+      [[ $word != --nodelist=* ]] || hosts=${word#*=}
+      [[ $word != --cpus-per-task=* ]] || tell "$word"
+      shift
+    done
+    for host in ${hosts//,/ }; do
+      SLURMD_NODENAME=$host "$@" &
+      tasks+=($!)
+    done
+    trap 'kill "${tasks[@]}"' TERM
+    code=0
+    for task in "${tasks[@]}"; do wait "$task" || code=$?; done
+    wait
+    exit "$code" ;;
+  python)
+    tell "$@"
+    [[ -n $RECIPE && -z $ACCELERATE$MAX_HOURS ]] || exit 9 # the last two are given in other words
+    case " $* " in
+      *" --list "*) echo "$LEFT"; exit "${LIST_CODE:-0}" ;;
+      *" --start-model "*) echo "$SERVED"; exit ;;
+      *" preflight "*) exit "${PREFLIGHT_CODE:-0}" ;;
+    esac
+    is_first=$(($(grep -c "^python $host " "$LOG") == 1))
+    [[ $host$is_first != "${KILL}1" ]] || kill -KILL $$
+    [[ $3 != "$FAIL" ]] || exit "${CODE:-1}" ;;
+  vllm)
+    trap 'tell ended; kill $!; exit' TERM
+    tell "$@" "$VLLM_SERVER_DEV_MODE"
+    [[ -z $SERVER_FAILS ]] || exit 1
+    sleep 60 >/dev/null 2>&1 &
+    wait ;;
+  curl)
+    tell "${@: -1}"
+    [[ -z $SERVER_FAILS ]] && grep -q "^vllm " "$LOG" ;;
+  ray)
+    tell "$@"
+    [[ $1 != status ]] || grep "^ray .* start " "$LOG" | sed "s/^/node_/" ;;
+esac
+"""
+STAGES = ["data", "audit", "sft", "difficulty", "grpo", "eval", "report"]
+MODEL = ["my w", "--logprobs-mode", "raw_logprobs", "--dtype", "float16"]
 
 
 def read_examples():
@@ -107,357 +95,261 @@ def read_examples():
     return found
 
 
-EXAMPLES = read_examples()
+@pytest.fixture
+def job(tmp_path):
+    """What a job's process is started with: arguments of `subprocess`; some stand-ins are there."""
+    log = tmp_path / "log"
+    log.write_text("")
+    for name in ("bin/srun", "bin/scontrol", "bin/curl"):
+        put(tmp_path / name)
+    env = {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "LOG": str(log), "SLURM_JOB_ID": "12345",
+        "SLURM_CPUS_ON_NODE": "96", "SLURM_GPUS_ON_NODE": "8",
+    }  # fmt: skip
+    return {"cwd": tmp_path, "env": env, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
 
-class Job:
-    """A project folder with stand-ins, and the script run in it."""
-
-    def __init__(self, folder):
-        self.folder, self.log = folder, folder / "log"
-        shutil.copytree(ROOT / "configs", folder / "configs")
-        for name, source in STAND_INS.items():
-            place = folder / ("bin" if name in ("srun", "scontrol", "curl") else ".venv/bin")
-            place.mkdir(parents=True, exist_ok=True)
-            (place / name).write_text(RECORD + source)
-            (place / name).chmod(0o755)
-
-    def run(self, *keys, hosts="n1 n2 n3", flags=(), **env):
-        """Run the job; returns (exit code, output, records), without srun's own records."""
-        self.log.write_text("")
-        env = {"LOG": str(self.log), "SLURM_JOB_ID": "12345", "SLURM_JOB_NODELIST": hosts} | env
-        env |= {"SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "96", "PYTHONPATH": str(ROOT)}
-        env |= {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
-        outer = {key: value for key, value in os.environ.items() if key not in OUTER}
-        script = self.folder / SCRIPT.relative_to(ROOT)
-        done = subprocess.run(
-            ["bash", str(script), *flags, *keys], cwd=self.folder, env=outer | env, timeout=120,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-            start_new_session=True,
-        )  # fmt: skip
-        records = self.records()
-        if "DIES" not in env and any(
-            record[0] == "vllm" and "serve" in record for record in records
-        ):
-            deadline = time.monotonic() + 10
-            while "SERVER_FAILS" not in env and ["vllm", "ended"] not in [r[::2] for r in records]:
-                assert time.monotonic() < deadline, "the server runs on"
-                time.sleep(0.02)
-                records = self.records()
-        assert all(record[2] == "--cpus-per-task=96" for record in records if record[0] == "srun")
-        return done.returncode, done.stdout, [r for r in records if r[0] != "srun"]
-
-    def finish(self, stage):
-        """Leave the manifest of a stage that has ended."""
-        folder = self.folder / "runs/grpo7b" / stage
-        folder.mkdir(parents=True)
-        keys = ["sft.dtype=float32", "grpo.dtype=float32"]  # as the script trains
-        if stage == "audit":
-            config = asdict(AuditArguments("configs/grpo7b", "runs/grpo7b", keys=keys))
-            request = {"written": {}, "typed": []}
-            files = sorted((self.folder / "configs/grpo7b").glob("*.yaml"))
-            inputs = {f"configs/grpo7b/{one.name}": manifest.sha256(one) for one in files}
-        else:
-            file = str(self.folder / f"configs/grpo7b/{config_name(stage)}.yaml")
-            words = [STAGES[stage].module, "--config", file, "--run_dir", "runs/grpo7b"]
-            settings = settings_of(stage, words)
-            config, request = {"dtype": "float32"}, manifest.as_request(settings, ())
-            inputs = {}
-        made = {"stage": stage, "inputs": inputs, "request": request, "config": config}
-        made["code"] = manifest.hash_code(*(ROOT / one for one in STAGES[stage].code))
-        (folder / "manifest.json").write_text(json.dumps(made))
-
-    def records(self):
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
+def put(path):
+    """Put a stand-in somewhere."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(STAND_IN)
+    path.chmod(0o755)
 
 
 @pytest.fixture
-def job(tmp_path):
-    return Job(tmp_path)
+def run(tmp_path, job):
+    """Run the job: its exit code, what it has printed, and the calls of all but srun, in order."""
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    for name in ("python", "vllm", "ray"):
+        put(tmp_path / ".venv/bin" / name)
+
+    def call(*words, hosts="n1 n2 n3", left=STAGES, **env):
+        (tmp_path / "log").write_text("")
+        given = {"SLURM_JOB_NODELIST": hosts, "LEFT": "\n".join(["runs/grpo7b", *left])}
+        given |= {"SERVED": "\n".join(MODEL)}
+        arguments = job | {"env": job["env"] | given | env, "text": True, "timeout": 120}
+        done = subprocess.run(["bash", str(SCRIPT), *words], **arguments)
+        calls = [shlex.split(line) for line in (tmp_path / "log").read_text().splitlines()]
+        assert all(one[2] == "--cpus-per-task=96" for one in calls if one[0] == "srun")
+        return done.returncode, done.stdout, [one for one in calls if one[0] != "srun"]
+
+    return call
 
 
-def launches(records, stage):
-    """Of a stage: `{host: words}`."""
-    wanted = "eval.run" if stage == "eval" else f"stages.{stage}"
-    return {r[1]: r[2:] for r in records if r[0] == "launch" and wanted in r}
+def started(calls, stage=None):
+    """`(host, words)` of each start of a stage, or of all."""
+    found = [(host, words) for name, host, *words in calls if name == "python"]
+    return [one for one in found if "--only" in one[1] and stage in (None, one[1][2])]
 
 
-def value(words, flag):
-    return words[words.index(flag) + 1]
+def served(calls):
+    """`(host, words)` of vLLM's server."""
+    (found,) = [(host, words) for name, host, *words in calls if [name, *words[:1]] == SERVE]
+    return found
 
 
-def test_a_user_s_model_reaches_training_and_audit(job):
-    code, err, records = job.run(MODEL="my w")
-    assert code == 0, err
-    (audit,) = (record for record in records if "eval.audit" in record)
-    for words in (audit, launches(records, "sft")["n1"], launches(records, "grpo")["n2"]):
-        assert value(words, "--model") == "my w"
-    assert re.fullmatch(r"runs/grpo7b-my\.w-\w{6}", value(audit, "--run"))
+SERVE = ["vllm", "serve"]
 
 
-def test_two_trainers_and_a_server(job):
+def launched(words, **env):
+    """Accelerate's flags and the stage's words, as the real command launches these."""
+    request = requests.read(words[2:], env)
+    taken = launch_command_parser().parse_args(commands.only_command(request).words[2:])
+    return taken, taken.training_script_args
+
+
+def test_two_trainers_and_a_server(run):
     keys = ["sft.max_steps=7", "grpo.beta=0.1"]
-    code, err, records = job.run(*keys, VLLM_HOSTS="1", VLLM_ARGS="--tensor-parallel-size 4")
-    assert code == 0, err
-    stages = [launches(records, stage) for stage in ("sft", "grpo")]
-    for stage, found in zip(("sft", "grpo"), stages, strict=True):
-        assert sorted(found) == ["n1", "n2"]
-        for rank, host in enumerate(("n1", "n2")):
-            words = found[host]
-            assert words[:2] == ["-m", "stages.run.launch"]
-            assert value(words, "--machine_rank") == str(rank)
-            assert value(words, "--num_machines") == "2"
-            assert value(words, "--num_processes") == "16"
-            assert value(words, "--main_process_ip") == "n1"
-            assert value(words, "--main_process_port") == "24690"  # 20000 + 2 x (12345 mod 5000)
-            assert value(words, "--config_file") == "configs/accelerate/fsdp2.yaml"
-            assert value(words, "--config") == f"configs/grpo7b/{stage}.yaml"
-            assert value(words, "--run_dir") == "runs/grpo7b"
-    sft, grpo = (found["n2"] for found in stages)
-    assert sft[-4:] == ["--max_steps", "7", "--dtype", "float32"] and "--vllm_mode" not in sft
-    assert value(grpo, "--vllm_mode") == "server" and value(grpo, "--use_vllm") == "true"
-    assert value(grpo, "--vllm_server_host") == "n3" and value(grpo, "--beta") == "0.1"
-    assert value(grpo, "--dtype") == "float32"
-
-    (server,) = (r for r in records if r[0] == "vllm" and r[2] == "serve")
-    assert server[1] == "n3" and server[3:6] == ["runs/grpo7b/sft", "--port", "8000"]
-    assert server[-3:] == ["--tensor-parallel-size", "4", "1"]  # and VLLM's development mode
-    assert {r[2] for r in records if r[0] == "curl"} == {"http://n3:8000/health"}
-    order = [r[3] if r[0] == "python" else r[0] for r in records]
-    order = [name for n, name in enumerate(order) if n == 0 or order[n - 1] != name]
-    assert order[0] == "data_prep.builder" and order[-1] == "eval.report"
-    assert order.index("eval.audit") < order.index("vllm") < order.index("eval.report")
-    assert all(r[1] == "n1" for r in records if r[0] == "python")
-    for stage in ("difficulty", "eval"):  # on the first host's GPUs
-        (host,) = launches(records, stage)
-        words = launches(records, stage)[host]
-        assert host == "n1" and value(words, "--num_processes") == "8"
-        assert value(words, "--config_file") == "configs/accelerate/ddp.yaml"
-
-
-def test_the_real_parsers_take_the_flags(job):
-    from accelerate.commands.launch import launch_command_parser
-    from trl.scripts.vllm_serve import ScriptArguments, build_command
-
-    from pipeline.settings import parse
-    from stages.arguments import GrpoArguments
-
-    recipe = job.folder / "configs" / "small"
-    recipe.mkdir()
-    (recipe / "data.yaml").touch()
-    values = {"train_file": "x", "model_name_or_path": "{run}/sft", "bf16": False}
-    values |= {"num_generations": 4, "per_device_train_batch_size": 4}
-    (recipe / "grpo.yaml").write_text(json.dumps(values))
-    keys = {"checkpoints": ["grpo={run}/grpo"], "tasks": ["math500"]}
-    (recipe / "eval.yaml").write_text(json.dumps(keys))
-    job_keys = {"RECIPE": "small", "VLLM_HOSTS": "1", "AUDIT": "off"}
-    _, _, records = job.run(**job_keys, VLLM_ARGS="--tensor-parallel-size 4")
-    launch = launches(records, "grpo")["n2"]
-    taken = launch_command_parser().parse_args(launch[2:])
-    assert (taken.machine_rank, taken.training_script) == (1, "stages.grpo")
-    assert taken.same_network and taken.deepspeed_multinode_launcher == "standard"
-    (server,) = (r for r in records if r[0] == "vllm" and r[2] == "serve")
-    # As TRL would start it, but for what stays vLLM's default.
-    wanted = build_command(ScriptArguments("runs/small/sft", tensor_parallel_size=4))
-    for flag in ("--port", "--tensor-parallel-size", "--logprobs-mode", "--weight-transfer-config"):
-        assert value(server, flag) == value(wanted, flag), flag
-    assert server[3] in wanted and "--enable-scale-out" in server
-    own = taken.training_script_args
-    own[own.index("--config") + 1] = str(recipe / "grpo.yaml")
-    _, grpo, model = parse("", GrpoArguments, ("GRPOConfig", "ModelConfig"), argv=own)
-    assert (grpo.use_vllm, grpo.vllm_mode, grpo.vllm_server_host) == (True, "server", "n3")
-    assert model.model_name_or_path == server[3]  # served and trained are the same
-
-
-def test_the_server_follows_the_recipe(job):
-    keys = ["grpo.fp16=true", "grpo.bf16=false", "grpo.top_p=0.9"]
-    code, said, records = job.run(*keys, VLLM_HOSTS="1")
+    code, said, calls = run(*keys, VLLM_HOSTS="1", VLLM_ARGS="--tensor-parallel-size 4")
     assert code == 0, said
-    (server,) = (r for r in records if r[0] == "vllm" and r[2] == "serve")
-    assert value(server, "--dtype") == "float16"
-    assert value(server, "--logprobs-mode") == "raw_logprobs"
-    assert " --dtype float16" in job.run(*keys, flags=["--dry-run"], VLLM_HOSTS="1")[1]
+    stages = [words[2] for _, words in started(calls)]
+    assert list(dict.fromkeys(stages)) == STAGES
+    for stage in ("sft", "grpo"):
+        for rank, (host, words) in enumerate(sorted(started(calls, stage))):
+            taken, own = launched(words)
+            assert (host, taken.machine_rank) == (f"n{rank + 1}", rank)
+            assert (taken.num_machines, taken.num_processes) == (2, 16)
+            # 20000 + 2 x (12345 mod 5000)
+            assert (taken.main_process_ip, taken.main_process_port) == ("n1", 24690)
+            assert taken.config_file == "configs/accelerate/fsdp2.yaml" and taken.same_network
+            assert taken.deepspeed_multinode_launcher == "standard"
+            assert taken.training_script == f"stages.{stage}"
+        assert rank == 1
+        if stage == "sft":
+            assert own[-4:] == ["--max_steps", "7", "--dtype", "float32"]
+    settings = read_settings(GrpoArguments, GRPO, own, DEFAULTS)
+    assert (settings.use_vllm, settings.vllm_mode, settings.vllm_server_host) == (
+        True, "server", "n3"
+    )  # fmt: skip
+    assert (settings.beta, settings.dtype) == (0.1, "float32")
+    for stage in STAGES:
+        if stage not in ("sft", "grpo"):
+            ((host, words),) = started(calls, stage)
+            is_on_gpus = stage in ("difficulty", "eval")
+            assert host == "n1" and any("ddp.yaml" in word for word in words) is is_on_gpus
+
+    host, server = served(calls)
+    assert (host, server[1]) == ("n3", MODEL[0])
+    assert server[-3:] == ["--tensor-parallel-size", "4", "1"]  # and vLLM's development mode
+    # As TRL would start it, but for what follows the recipe.
+    wanted = build_command(ScriptArguments("m", tensor_parallel_size=4))
+    for flag in ("--port", "--tensor-parallel-size", "--weight-transfer-config"):
+        assert server[server.index(flag) + 1] == wanted[wanted.index(flag) + 1], flag
+    assert " ".join(MODEL[1:]) in " ".join(server) and "--enable-scale-out" in server
+    assert {one[2] for one in calls if one[0] == "curl"} == {"http://n3:8000/health"}
+    assert ["vllm", "n3", "ended"] in calls
 
 
-@pytest.mark.parametrize(
-    ("given", "model"),
-    [
-        ({"RECIPE": "rlite"}, "Qwen/Qwen2.5-7B"),
-        ({"RECIPE": "rlite", "MODEL": "my w"}, "my w"),
-        ({"RECIPE": "rlite", "keys": ["grpo.model_name_or_path=w"]}, "w"),
-        ({"RECIPE": "grpo7b", "MODEL": "my w", "RUN": "runs/a"}, "runs/a/sft"),
-    ],
-)
-def test_the_server_has_the_model_that_grpo_starts_from(job, given, model):
-    keys = given.pop("keys", [])
-    code, said, records = job.run(*keys, VLLM_HOSTS="1", **given)
+def test_without_a_server_all_hosts_train(run):
+    code, said, calls = run(ACCELERATE="zero3", RECIPE="rlite")
     assert code == 0, said
-    assert [r[3] for r in records if r[0] == "vllm" and r[2] == "serve"] == [model]
-    assert (
-        f" vllm serve {model} --port"
-        in job.run(*keys, VLLM_HOSTS="1", flags=["--dry-run"], **given)[1]
-    )
+    for host, words in started(calls, "grpo"):
+        taken, own = launched(words, RECIPE="rlite", LORA="1")
+        assert (taken.config_file, taken.num_processes) == ("configs/accelerate/zero3.yaml", 24)
+        assert own[:2] == ["--config", "configs/rlite/grpo.yaml"] and "--use_vllm" not in own
+        assert "configs/lora.yaml" in own and "--dtype" not in own
+        assert host == f"n{taken.machine_rank + 1}"
+    assert {one[0] for one in calls} == {"python"}
 
 
-def test_without_a_server_all_hosts_train(job):
-    code, err, records = job.run(ACCELERATE="zero3", DATA_ROOT="/data", LORA="1")
-    assert code == 0, err
-    found = launches(records, "grpo")
-    assert value(found["n1"], "--overlay") == "configs/lora.yaml"
-    assert value(found["n1"], "--run_dir") == "runs/grpo7b-lora"
-    assert sorted(found) == ["n1", "n2", "n3"] and "--use_vllm" not in found["n1"]
-    assert value(found["n3"], "--num_processes") == "24"
-    assert value(found["n3"], "--config_file") == "configs/accelerate/zero3.yaml"
-    assert not {"vllm", "curl"} & {r[0] for r in records} and "--dtype" not in found["n1"]
-    assert [value(r, "--data_root") for r in records if "data_prep.builder" in r] == ["/data"]
-
-
-def test_two_vllm_hosts_are_one_server(job):
-    code, err, records = job.run(hosts="n1 n2 n3 n4", VLLM_HOSTS="2")
-    assert code == 0, err
-    ray = {(r[1], *r[2:]) for r in records if r[0] == "ray" and r[2] == "start"}
+def test_two_vllm_hosts_are_one_server(run):
+    code, said, calls = run(hosts="n1 n2 n3 n4", VLLM_HOSTS="2")
+    assert code == 0, said
+    ray = {tuple(one[1:]) for one in calls if one[0] == "ray" and one[2] == "start"}
     head = ("n3", "start", "--head", "--port", "6379")
     assert ray == {head, ("n4", "start", "--address", "n3:6379", "--block")}
-    (server,) = (r for r in records if r[0] == "vllm" and r[2] == "serve")
-    assert server[1] == "n3" and value(server, "--distributed-executor-backend") == "ray"
-    assert sorted(launches(records, "grpo")) == ["n1", "n2"]
+    host, words = served(calls)
+    assert host == "n3" and "--distributed-executor-backend ray" in " ".join(words)
+    assert sorted(host for host, _ in started(calls, "grpo")) == ["n1", "n2"]
 
 
-def test_a_server_that_does_not_start(job):
-    code, err, records = job.run(SERVER_FAILS="1", VLLM_HOSTS="1")
-    assert code == 2 and not launches(records, "grpo")
-    assert "error: vLLM ended before it answered http://n3:8000/health" in err
+def test_a_server_that_does_not_start_and_trainers_that_fail(run):
+    code, said, calls = run(SERVER_FAILS="1", VLLM_HOSTS="1")
+    assert code == 2 and not started(calls, "grpo")
+    assert "error: vLLM ended before it answered http://n3:8000/health" in said
+    code, _, calls = run(FAIL="grpo", VLLM_HOSTS="1")
+    assert code == 1 and ["vllm", "n3", "ended"] in calls and not started(calls, "eval")
 
 
-def test_trainers_that_fail_end_the_server(job):
-    code, _, records = job.run(FAIL="stages.grpo", VLLM_HOSTS="1")  # `run` waits for the server
-    assert code == 1 and launches(records, "grpo")
-
-
-def test_a_killed_launcher_is_started_again_and_a_mistake_is_not(job):
-    code, err, records = job.run(KILL="n2")
-    assert code == 0, err
-    for host, number in (("n1", 1), ("n2", 2), ("n3", 1)):
-        starts = [r for r in records if r[:2] == ["launch", host] and "stages.sft" in r]
-        assert len(starts) == number
-    code, _, records = job.run(FAIL="stages.sft", CODE="2")
-    assert code == 2
-    assert sorted(r[1] for r in records if r[0] == "launch") == ["n1", "n2", "n3"]
-
-
-def test_again_it_does_what_is_left(job):
-    for stage in ("data", "sft", "difficulty"):
-        job.finish(stage)
-    code, _, records = job.run()
-    assert code == 0 and not launches(records, "sft") and launches(records, "grpo")
-    assert [r[3] for r in records if r[0] == "python"] == ["eval.audit", "eval.report"]
-    for stage in ("grpo", "audit", "eval", "report"):
-        job.finish(stage)
-    assert job.run()[::2] == (0, [])
-
-
-@pytest.mark.parametrize(("hosts", "served"), [("n1", 0), ("n1 n2", 1), ("n1 n2 n3 n4", 0)])
-def test_a_job_that_died_in_grpo_goes_on_when_it_is_requeued(job, hosts, served):
-    code, _, records = job.run(hosts=hosts, VLLM_HOSTS=str(served), DIES="stages.grpo")
-    assert code == -signal.SIGKILL and launches(records, "sft") and launches(records, "grpo")
-    assert "eval.report" not in [r[3] for r in records if r[0] == "python"]
-    for stage in ("data", "sft", "difficulty", "audit"):
-        job.finish(stage)
-    code, said, records = job.run(hosts=hosts, VLLM_HOSTS=str(served))
+def test_a_killed_launcher_is_started_again_and_a_mistake_is_not(run):
+    code, said, calls = run(KILL="n2")
     assert code == 0, said
-    assert not launches(records, "sft") and not launches(records, "difficulty")
-    assert sorted(launches(records, "grpo")) == hosts.split()[: len(hosts.split()) - served]
-    assert [r[3] for r in records if r[0] == "python"][-1] == "eval.report"
-    assert [r[1] for r in records if r[0] == "vllm" and r[2] == "serve"] == ["n2"] * served
+    assert sorted(host for host, _ in started(calls, "sft")) == ["n1", "n2", "n2", "n3"]
+    code, _, calls = run(FAIL="sft", CODE="2")
+    assert code == 2 and started(calls)[-1][1][2] == "sft" and len(started(calls, "sft")) == 3
 
 
-@pytest.mark.parametrize(("hosts", "served"), [("n1", 0), ("n1 n2", 0), ("n1 n2 n3 n4", 0),
-                                               ("n1 n2", 1), ("n1 n2 n3 n4 n5", 1)])  # fmt: skip
-def test_a_step_keeps_the_recipe_s_rows(job, hosts, served):
-    """What the stages make of their keys on so many GPUs; and the job ends with the report."""
-    from pipeline.settings import read_settings
-    from stages.arguments import DEFAULTS, GRPO, GrpoArguments
-    from stages.run.launch import keep_batch
-
-    code, said, records = job.run(hosts=hosts, VLLM_HOSTS=str(served), RECIPE="rlite")
-    assert code == 0, said
-    words = launches(records, "grpo")["n1"]
-    num_processes = int(value(words, "--num_processes"))
-    assert num_processes == 8 * (len(hosts.split()) - served)
-    own = words[words.index("stages.grpo") + 1 :]
-    own[own.index("--config") + 1] = str(ROOT / "configs/rlite/grpo.yaml")
-    settings = keep_batch(read_settings(GrpoArguments, GRPO, own, DEFAULTS), num_processes)
-    rows = settings.per_device_train_batch_size * settings.gradient_accumulation_steps
-    assert rows * num_processes == 8192 and settings.dtype == "float32"
-    assert [r[3] for r in records if r[0] == "python"][-1] == "eval.report"
-
-
-def test_a_dry_run_prints_and_starts_nothing(job):
-    for flags, hosts in ((["--dry-run"], "n1 n2"), (["--dry-run", "--nodes", "2"], "")):
-        code, said, records = job.run(hosts=hosts, flags=flags, VLLM_HOSTS="1")
-        assert (code, records) == (0, []), said
-        lines = [line for line in said.splitlines() if line.startswith("on ")]
-        trainer, server = ("n1", "n2") if hosts else ("host-1", "host-2")
-        stages = ["data", "audit", "sft", "difficulty", "vllm", "grpo", "eval", "report"]
-        assert len(lines) == len(stages)
-        for line, stage in zip(lines, stages, strict=True):
-            start = f"on {trainer}: python -m pipeline {stage} --only"
-            assert line.startswith(start if stage != "vllm" else f"on {server}: vllm serve ")
-        assert f"grpo.vllm_server_host={server}" in lines[5]
-    code, said, _ = job.run(hosts="n1", flags=["--dry-run", "--nodes", "none"])
-    assert code == 2 and said == "error: --nodes: 'none' is no number of hosts\n"
-
-
-def test_the_script_has_examples_for_one_host_several_and_a_server():
-    nodes, servers = zip(
-        *((nodes, env.get("VLLM_HOSTS")) for env, nodes, _ in EXAMPLES), strict=True
-    )
-    assert len({*nodes}) > 1 and "1" in nodes and "1" in servers
-
-
-@pytest.mark.parametrize(("env", "nodes", "keys"), EXAMPLES)
-def test_an_example_of_the_script_or_of_a_page_passes_preflight(job, env, nodes, keys):
-    flags = ["--dry-run", "--nodes", nodes]
-    code, said, records = job.run(*keys, hosts="", flags=flags, CHECKS="1", **env)
-    assert (code, records) == (0, []), said
-    num_trainers = int(nodes) - int(env.get("VLLM_HOSTS", 0))
-    engine = env.get("ACCELERATE", "fsdp2")
-    assert f"configs/{env['RECIPE']}: GPUs {8 * num_trainers}, {engine}, " in said
-    assert "preflight: error" not in said and "pipeline grpo --only" in said
-    assert ("cache for" in said) is ("VLLM_HOSTS" not in env)  # of a colocated vLLM
-
-
-def test_a_dry_run_shows_what_preflight_finds_and_ends_with_its_code(job):
-    flags = ["--dry-run", "--nodes", "3"]
-    code, said, records = job.run(hosts="", flags=flags, CHECKS="1", RECIPE="grpo7b")
-    assert (code, records) == (2, []) and "no whole number on 24" in said
-    assert "pipeline report --only" in said
-
-
-def test_max_hours_end_the_job_in_time(job):
+def test_a_job_does_what_is_left_until_its_hours_are_over(run):
     """The stage ends with a checkpoint and exit code 2; what it ends is no failure of the job."""
-    code, said, records = job.run(hosts="n1", MAX_HOURS="0.0001", FAIL="stages.sft", CODE="2")
+    code, _, calls = run(left=["grpo", "report"], hosts="n1")
+    assert code == 0 and [words[2] for _, words in started(calls)] == ["grpo", "report"]
+    code, said, calls = run(left=[])
+    assert (code, said, started(calls)) == (0, "runs/grpo7b/report is finished\n", [])
+    code, said, calls = run(hosts="n1", MAX_HOURS="0.0001", FAIL="sft", CODE="2")
     assert code == 0 and said.endswith("MAX_HOURS is over; submit the same line again to go on\n")
-    assert not launches(records, "grpo")
-    code, said, _ = job.run(hosts="n1", MAX_HOURS="9", FAIL="stages.sft", CODE="2")
+    assert not started(calls, "grpo")
+    code, said, _ = run(hosts="n1", MAX_HOURS="9", FAIL="sft", CODE="2")
     assert code == 2 and "MAX_HOURS is over" not in said
 
 
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_dry_run_starts_nothing_and_ends_as_preflight_does(run, code):
+    for words, hosts in ((["--dry-run"], "n1 n2"), (["--dry-run", "--nodes", "2"], "")):
+        found, said, calls = run(*words, hosts=hosts, VLLM_HOSTS="1", PREFLIGHT_CODE=str(code))
+        assert found == code and not started(calls) and {one[0] for one in calls} == {"python"}
+        lines = [line for line in said.splitlines() if line.startswith("on ")]
+        trainer, server = ("n1", "n2") if hosts else ("host-1", "host-2")
+        wanted = [f"on {trainer}: python -m pipeline {stage} --only" for stage in STAGES]
+        wanted.insert(4, f"on {server}: vllm serve {MODEL[0]} --port")
+        for line, start in zip(lines, wanted, strict=True):
+            assert line.startswith(start)
+        assert f"grpo.vllm_server_host={server}" in lines[5] and "--dtype float16" in lines[4]
+
+
+EXAMPLES = read_examples()
+
+
+def test_the_examples_have_one_host_several_and_a_server():
+    assert len({nodes for _, nodes, _ in EXAMPLES}) > 1
+    assert "1" in [env.get("VLLM_HOSTS") for env, _, _ in EXAMPLES]
+
+
+@pytest.mark.parametrize(("env", "nodes", "keys"), EXAMPLES)
+def test_an_example_passes_preflight(run, fork_server, tmp_path, env, nodes, keys):
+    code, said, calls = run("--dry-run", "--nodes", nodes, *keys, **env)
+    assert code == 0, said
+    (words,) = [one[4:] for one in calls if one[4] == "preflight"]
+    asked = commands.only_command(requests.read(words, {"RECIPE": env["RECIPE"]})).words
+    code, said = fork_server.run_module(
+        "stages.preflight.__main__", asked[2:], ROOT, tmp_path / "preflight.log"
+    )
+    num_trainers, engine = int(nodes) - int(env.get("VLLM_HOSTS", 0)), env.get("ACCELERATE")
+    line = f"configs/{env['RECIPE']}: GPUs {8 * num_trainers}, {engine or 'fsdp2'}, "
+    assert code == 0 and line in said and "preflight: error" not in said
+    assert ("cache for" in said) is ("VLLM_HOSTS" not in env)  # of a colocated vLLM
+
+
 MISTAKES = {
-    "all hosts serve": ({"VLLM_HOSTS": "3"}, "VLLM_HOSTS: 3 of 3 hosts leaves none to train"),
-    "no hours": ({"MAX_HOURS": "a day"}, "MAX_HOURS: 'a day' is no number of hours"),
-    "an unknown key": ({"keys": ["grpo.topp=1"]}, "grpo.topp=1: grpo has no key 'topp'"),
-    "a key without its stage": ({"keys": ["top_p=1"]}, "top_p=1: unknown word"),
-    "the old form": ({"KEYS": "grpo.top_p=1"}, "KEYS: is not read; write each key as a word"),
-    "no number": ({"VLLM_HOSTS": "one"}, "VLLM_HOSTS: 'one' is no number"),
-    "no recipe": ({"RECIPE": "grpo8b"}, "RECIPE: no recipe in configs/grpo8b; did you mean grpo7b"),
-    "the old name with LoRA": ({"RECIPE": "grpo7b-lora"}, "RECIPE: no grpo7b-lora; use RECIPE="),
-    "no config": ({"ACCELERATE": "zero4"}, "ACCELERATE: no configs/accelerate/zero4.yaml here"),
+    "all hosts serve": ([], {"VLLM_HOSTS": "3"}, "VLLM_HOSTS: 3 of 3 hosts leaves none to train"),
+    "no number": ([], {"VLLM_HOSTS": "one"}, "VLLM_HOSTS: 'one' is no number"),
+    "no hours": ([], {"MAX_HOURS": "a day"}, "MAX_HOURS: 'a day' is no number of hours"),
+    "no number of hosts": (["--dry-run", "--nodes", "none"], {}, "--nodes: 'none' is no number"),
+    "a key without its stage": (["top_p=1"], {}, "top_p=1: unknown word"),
+    "no config": ([], {"ACCELERATE": "zero4"}, "ACCELERATE: no configs/accelerate/zero4.yaml here"),
+    "what the command refuses": ([], {"LIST_CODE": "2"}, None),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes(job, name):
-    env, line = MISTAKES[name]
-    code, err, records = job.run(*env.pop("keys", []), **env)
-    assert (code, records) == (2, []) and err.startswith(f"error: {line}")
+def test_mistakes(run, name):
+    words, env, line = MISTAKES[name]
+    code, said, calls = run(*words, **env)
+    assert code == 2 and not started(calls) and (line is None or said.startswith(f"error: {line}"))
+
+
+@pytest.mark.slow
+def test_a_job_that_was_killed_ends_with_the_report_and_with_the_weights_of_another(
+    job, tmp_path, fork_server
+):
+    """The real stages, by two launchers on this machine, under two of its names."""
+    recipe, run = tmp_path / "recipe", tmp_path / "run"
+    shutil.copytree(ROOT / "configs/tiny-cpu", recipe)
+    for name, keys in (
+        ("sft", {"num_train_epochs": 0.03, "save_steps": 10}),
+        ("grpo", {"max_steps": 6, "save_steps": 2, "eval_problems": 8, "guard_no_signal": "off"}),
+        ("eval", {"num_samples": 1, "limit": 8, "checkpoints": ["grpo={run}/grpo"]}),
+    ):
+        file = recipe / f"{name}.yaml"
+        known = yaml.safe_load(file.read_text())
+        for key in ("curriculum", "pass_rates"):  # no pass rates, which take a minute
+            known.pop(key, None)
+        file.write_text(yaml.safe_dump(known | keys))
+    outer = {key: value for key, value in os.environ.items() if key not in OUTER}
+    env = outer | job["env"] | {"SLURM_JOB_NODELIST": "localhost 127.0.0.1", "RUN": str(run)}
+    env |= {"SLURM_GPUS_ON_NODE": "1", "OMP_NUM_THREADS": "1", "RECIPE": str(recipe)}
+    env |= {"ACCELERATE": "multi_node", "AUDIT": "off"}
+
+    def submit(log):
+        arguments = job | {"cwd": ROOT, "env": env, "stdout": log.open("w")}
+        return subprocess.Popen(["bash", str(SCRIPT)], start_new_session=True, **arguments)
+
+    killed, log = submit(tmp_path / "killed.log"), tmp_path / "job.log"
+    deadline = time.monotonic() + 400
+    while not steps_on_disk(run / "grpo"):
+        assert killed.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(killed.pid, signal.SIGKILL)  # as when a host has died; Slurm starts it again
+    killed.wait()
+    made = {file: file.stat().st_mtime_ns for file in run.glob("*/manifest.json")}
+    assert {file.parent.name for file in made} >= {"data", "base", "sft"}
+    assert submit(log).wait(timeout=400) == 0, log.read_text()
+    assert f"resuming from {(run / 'grpo').resolve()}/checkpoint-" in log.read_text()
+    assert (run / "report/report.html").is_file() and "Traceback" not in log.read_text()
+    assert made == {file: file.stat().st_mtime_ns for file in made}  # nothing was done twice
+
+    straight = tmp_path / "straight.yaml"
+    keys = yaml.safe_load((recipe / "grpo.yaml").read_text().replace("{run}", str(run)))
+    straight.write_text(yaml.safe_dump(keys | {"output_dir": f"{tmp_path}/straight"}))
+    fork_server.finish(straight, 2)
+    one, other = (tmp_path / name / "model.safetensors" for name in ("run/grpo", "straight"))
+    assert one.read_bytes() == other.read_bytes()

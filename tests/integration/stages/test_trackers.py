@@ -1,38 +1,41 @@
-"""What a run tells the trackers, offline, under which names; and its completions on file."""
+"""What a run tells the trackers, under which names, and on file; a secret is in none of it."""
 
+import base64
 import contextlib
 import importlib
 import json
 import shutil
 import sqlite3
 import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from pipeline import manifest
-from pipeline.errors import UserError
+from pipeline.errors import UserError, run_cli
+from pipeline.prompts import build_prompt
+from stages import distill
 from stages.run import folders
-from tests.integration.stages.test_secrets import SECRET, files_with_it
+from tests.integration.sampling.test_openai_engine import answer, serve
 from tests.integration.trainer.runs import steps_of
 
-for name in (
-    "wandb",
-    "trackio",
-    "mlflow",
-    "swanlab",
-):  # before a stage of another test hides them from this process
+for name in ("wandb", "trackio"):  # before a stage of another test hides them from this process
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
 
 pytestmark = pytest.mark.integration
+SECRET = "pl4nted"
 CURVES = {"rollout/rewards", "train/learning_rate", "train/grad_norm", "train/kl"}
 CURVES |= {f"train/rewards/{name}/mean" for name in ("think_format_reward", "correctness_reward")}
 REWARDS = ["correctness_reward", "think_format_reward", "soft_length_penalty"]
 # Nothing but the tables' files; a terminal would be full of them.
 COMPLETIONS = {"log_completions": True, "num_completions_to_print": 0}
+
+
+def files_with_it(folder):
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    assert paths
+    return [path for path in paths if SECRET.encode() in path.read_bytes()]
 
 
 @pytest.fixture
@@ -86,84 +89,36 @@ def test_a_tracked_run(run_stage, offline, tracker, monkeypatch, capsys):
     assert files_with_it(offline) == []
 
 
-class StandIn(ModuleType):
-    """A tracker that remembers its calls; what transformers asks of it is as far as that goes."""
-
-    __version__ = "3.0.0"
-    utils = SimpleNamespace(validation=SimpleNamespace(MAX_PARAM_VAL_LENGTH=250,
-                                                       MAX_PARAMS_TAGS_PER_BATCH=100))  # fmt: skip
-
-    def __init__(self, name):
-        super().__init__(name)
-        self.__spec__, self.calls, self.config, self.run = ModuleSpec(name, None), [], {}, None
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-
-        def call(*args, **kwargs):
-            self.calls.append((name, args, kwargs))
-            if name in ("init", "start_run"):
-                self.run = SimpleNamespace(info=SimpleNamespace(run_id="1"))
-            return self.run if name in ("active_run", "get_run") else None
-
-        return call
-
-    def given(self, name):
-        """What the calls of a name were given, by keyword or in dicts."""
-        found = {}
-        for called, args, kwargs in self.calls:
-            if called == name:
-                found |= kwargs | {key: value for one in args for key, value in one.items()}
-        return found
-
-
-@pytest.fixture
-def stand_in(monkeypatch, tmp_path):
-    """Put a tracker that is not installed into this process."""
-
-    def call(name):
-        info = tmp_path / f"site/{name}-3.0.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 3.0.0\n")
-        monkeypatch.syspath_prepend(info.parent)
-        made = StandIn(name)
-        monkeypatch.setitem(sys.modules, name, made)
-        # TRL takes it as it is imported, if it is there.
-        monkeypatch.setattr(f"trl.extras.profiling.{name}", made, raising=False)
-        for variable in ("MLFLOW_EXPERIMENT_NAME", "SWANLAB_PROJECT", "WANDB_PROJECT"):
-            monkeypatch.setenv(variable, "theirs")  # the stage's to change
-        return made
-
-    return call
-
-
-@pytest.mark.parametrize("tracker", ["mlflow", "swanlab"])
-def test_a_run_told_to_a_tracker_that_is_no_package_of_ours(run_stage, stand_in, tracker):
-    made = stand_in(tracker)
-    folder = run_stage("grpo", report_to=[tracker], project="mine", beta=0.04)
-    name = folders.read_run(folder)["run_name"]
-    if tracker == "mlflow":
-        assert ("set_experiment", ("mine",), {}) in made.calls
-        assert made.given("start_run")["run_name"] == name
-        metrics = {key for _, _, told in made.calls for key in told.get("metrics", ())}
-        assert metrics >= {"reward", "kl", "grad_norm", "rewards/correctness_reward/mean"}
-    else:
-        init = made.given("init")
-        assert (init["project"], init["experiment_name"]) == ("mine", name)
-        assert {*made.given("log")} >= CURVES
-
-
-def test_what_a_tracker_raises_is_one_line(run_stage, stand_in):
-    made = stand_in("swanlab")
-    error = type("KeyFileError", (Exception,), {"__module__": "swanlab.error"})
+def test_what_a_tracker_raises_is_one_line(run_stage, monkeypatch):
+    module = pytest.importorskip("trackio", reason="the extra of this name has it")
+    error = type("KeyFileError", (Exception,), {"__module__": "trackio.error"})
 
     def refuse(**_):
         raise error("no key")
 
-    made.init = refuse
-    with pytest.raises(UserError, match="report_to: swanlab: no key"):
-        run_stage("grpo", report_to=["swanlab"])
+    monkeypatch.setattr(module, "init", refuse)
+    with pytest.raises(UserError, match="report_to: trackio: no key"):
+        run_stage("grpo", report_to=["trackio"])
+
+
+def test_the_password_of_a_server(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("openai", reason="the extra `distill` has the client")
+    problem = {"id": "a", "prompt": build_prompt("2+2?"), "question": "2+2?", "answers": ["4"]}
+    path, recipe, out = (tmp_path / name for name in ("problems.jsonl", "distill.yaml", "out"))
+    path.write_text(json.dumps(problem | {"answer_form": "box", "source": "x"}) + "\n")
+    values = {"backend": "openai", "base_url": f"http://user:{SECRET}@server.test/v1", "seed": 0}
+    values |= {"model_name_or_path": "m", "problems_file": str(path), "output_dir": str(out)}
+    recipe.write_text(json.dumps(values))
+    basic = base64.b64encode(f"user:{SECRET}".encode()).decode()
+    monkeypatch.setattr(sys, "argv", ["distill", "--config", str(recipe)])
+    with serve(lambda *_: answer("\\boxed{4}")) as server:
+        distill.main()
+        assert {headers["authorization"] for headers in server.headers} == {f"Basic {basic}"}
+    recipe.write_text(json.dumps(values | {"seed": 1}))
+    with serve(lambda *_: (404, {})), pytest.raises(SystemExit):
+        run_cli(distill.main)
+    assert SECRET not in "".join(capsys.readouterr())
+    assert files_with_it(out) == []
 
 
 @pytest.mark.usefixtures("graded_by_chance")
@@ -191,12 +146,11 @@ def test_completions_of_each_logged_step_also_after_a_kill(run_stage, tmp_path, 
     assert "up to date" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("stage", ["sft", "grpo"])
-def test_tensorboard_has_one_curve_of_a_resumed_run(run_stage, stage):
+def test_tensorboard_has_one_curve_of_a_resumed_run(run_stage):
     keys = {"max_steps": 5, "save_steps": 3, "report_to": "tensorboard"}
-    folder = run_stage(stage, **keys)
+    folder = run_stage("sft", **keys)
     assert steps_of(folder) == [1, 2, 3, 4, 5]
     (folder / manifest.NAME).unlink()
     shutil.rmtree(folder / "checkpoint-5")
-    run_stage(stage, **keys)  # steps 4 and 5 once more
+    run_stage("sft", **keys)  # steps 4 and 5 once more
     assert steps_of(folder) == [1, 2, 3, 4, 5]

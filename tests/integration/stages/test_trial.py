@@ -79,9 +79,7 @@ def test_rollouts_follow_the_recipe_alone(run_stage, copy_model, capsys, monkeyp
 @pytest.mark.parametrize(
     "given",
     [
-        {"no_repeat_ngram_size": "x"},
         {"bad_words_ids": [[99_999]]},  # tokens that the model does not have
-        {"stop_strings": "x"},  # TRL gives generate no tokenizer
         {"prompt_lookup_num_tokens": 3},  # for one prompt alone
     ],
 )
@@ -92,16 +90,12 @@ def test_sampling_that_would_fail_is_refused_before_training(run_stage, tmp_path
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_the_model_s_own_stop_strings_are_no_setting_of_the_recipe(run_stage, copy_model):
-    base = copy_model(stop_strings=["x"])
-    given = {"no_repeat_ngram_size": 3}
-    run_stage("grpo", model_name_or_path=str(base), max_steps=1, generation_kwargs=given)
-
-
 def test_rollouts_end_at_each_token_that_ends_the_model_s_text(run_stage, copy_model):
-    """What the line on `stop_strings` tells to do."""
-    base = copy_model(eos_token_id=[*range(100, 300)])
-    folder = run_stage("grpo", model_name_or_path=str(base), max_steps=1)
+    """The model's own `stop_strings` are no setting of the recipe; this is what their line says."""
+    base = copy_model(eos_token_id=[*range(100, 300)], stop_strings=["x"])
+    given = {"no_repeat_ngram_size": 3}
+    keys = {"model_name_or_path": str(base), "max_steps": 1}
+    folder = run_stage("grpo", **keys, generation_kwargs=given)
     (log,) = read_logs(folder)
     assert log["completions/clipped_ratio"] < 0.5 and log["completions/mean_length"] < 8
 

@@ -9,61 +9,42 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from pipeline.key_types import own_keys, shown_type
-from pipeline.settings import build, parse, read_settings, run_check
-from stages.arguments import DEFAULTS, GRPO, GrpoArguments, SftArguments
+from pipeline.models.checkpoints import check_checkpoint
+from pipeline.settings import build, read_settings, run_check
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from stages.host import check_grpo, check_sft
-from stages.rules import check_grpo_keys, check_sft_keys
+from stages.precision import trained_dtype
+from stages.preflight.batches import check_precision
+from stages.rules import check_grpo_keys, check_rules, check_sft_keys
 from stages.trainer.guards import GuardSettings
 from tests.unit.stages.helpers import grpo, named, sft, write_model
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-BATCH = {
-    "device": "per_device_train_batch_size",
-    "accumulation": "gradient_accumulation_steps",
-    "group": "num_generations",
-    "steps": "steps_per_generation",
-    "whole": "generation_batch_size",
-}
-
-
-def spell_out(text):
-    """`device=4 group=8` as the recipe's own keys."""
-    pairs = (part.split("=") for part in text.split())
-    return {BATCH[key]: int(value) for key, value in pairs}
+BATCH = (
+    "per_device_train_batch_size", "gradient_accumulation_steps", "num_generations",
+    "steps_per_generation", "generation_batch_size",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("text", "num_processes", "refused"),
+    ("numbers", "num_processes"),
     [
-        ("", 1, None),  # TRL's defaults: 8 completions, groups of 8
-        ("", 4, None),
-        ("device=2 accumulation=4 group=8", 2, None),
-        ("device=2 accumulation=1 steps=4 group=8", 1, None),
-        ("device=4 whole=32 group=8", 2, None),
-        ("device=4 accumulation=3 whole=16 group=8", 1, None),  # accumulation plays no part
-        ("device=4 group=8", 2, "num_generations"),
-        ("device=12 group=8", 1, "num_generations"),
-        ("device=5 accumulation=6 group=4", 2, "num_generations"),
-        ("device=2 accumulation=8 steps=3 group=8", 1, "num_generations"),
-        ("device=4 whole=8 group=8", 2, "num_generations"),
-        ("steps=0", 1, "steps_per_generation"),
-        ("device=8 whole=24", 3, None),
+        ((4, None, 8, None, None), 2),
+        ((5, 6, 4, None, None), 2),
+        ((2, 8, 8, 3, None), 1),
+        ((4, None, 8, None, 8), 2),
     ],
 )
-def test_every_process_has_whole_groups(text, num_processes, refused):
-    values = spell_out(text)
-    assert named(lambda: check_grpo_keys(grpo(values), num_processes)) == refused
-    if refused != "num_generations" or values.get("num_generations") == 1:
-        return
-    with pytest.raises(UserError) as error:  # and the numbers suggested instead work
+def test_the_numbers_that_are_suggested_give_every_process_whole_groups(numbers, num_processes):
+    values = {key: number for key, number in zip(BATCH, numbers, strict=True) if number}
+    with pytest.raises(UserError, match=r"^num_generations: ") as error:
         check_grpo_keys(grpo(values), num_processes)
     remedies = [
         (key, int(number))
         for key, numbers in re.findall(r"(?:use|or) (\w+) (\d+(?: or \d+)*)", str(error.value))
         for number in numbers.split(" or ")
     ]
-    assert remedies and {key for key, _ in remedies} <= {*BATCH.values()}
+    assert remedies and {key for key, _ in remedies} <= {*BATCH}
     for key, number in remedies:
         check_grpo_keys(grpo(values | {key: number}), num_processes)
 
@@ -142,7 +123,6 @@ def test_missing_inputs_are_named_with_their_make_target(files, stage, change, r
         ({"report_to": ["tensorboard", "trackio"]}, ["trackio"]),
         ({"use_liger_kernel": True}, ["liger-kernel"]),
         ({"attn_implementation": "flash_attention_2"}, ["flash-attn", "kernels"]),
-        ({"attn_implementation": "flash_attention_3"}, ["flash-attn-3", "kernels"]),
         ({"attn_implementation": "kernels-community/flash-attn2"}, ["kernels"]),
         ({"attn_implementation": "sdpa", "use_liger_kernel": False, "report_to": "none"}, []),
     ],
@@ -156,24 +136,6 @@ def test_missing_packages(files, monkeypatch, stage, values, packages):
     for package in packages:  # any of them will do
         here = {"tensorboard", package}
         assert named(check, settings) is None
-
-
-@pytest.mark.parametrize("make", [sft, grpo])
-@pytest.mark.parametrize(
-    ("values", "refused"),
-    [
-        *(({key: True}, key) for key in ("fp16", "tf32", "activation_offloading")),
-        ({"load_in_4bit": True, "use_peft": True}, "load_in_4bit"),
-        ({"load_in_8bit": True, "use_peft": True}, "load_in_8bit"),
-        ({"attn_implementation": "flash_attention_2"}, "attn_implementation"),
-        ({"attn_implementation": "sdpa", "tf32": False}, None),
-    ],
-)
-def test_what_needs_a_gpu(make, values, refused):
-    check = check_sft_keys if make is sft else check_grpo_keys
-    if "activation_offloading" not in values or make is sft:
-        assert named(check, make(values | {"use_cpu": True})) == refused
-        assert named(check, make(values)) is None
 
 
 def row(question):
@@ -209,20 +171,45 @@ def test_missing_pass_rates(files):
     check_grpo(grpo(files | {"model_name_or_path": "empty"}))
 
 
-def test_help_explains_every_key(capsys):
-    with pytest.raises(SystemExit):
-        parse("doc", GrpoArguments, argv=["--help"])
-    out = capsys.readouterr().out
-    for field in (*fields(GrpoArguments), *fields(SftArguments)):
-        assert len(field.metadata["help"]) > 10, field.name
-    keys = {f.name: f for f in fields(GrpoArguments)}
-    for field in fields(GuardSettings):
-        key = keys[f"guard_{field.name}"]
-        assert (key.default, key.type) == (field.default, field.type)
-        own = own_keys(GrpoArguments)
-        shown = f"{shown_type(own[key.name].annotation)}, default {key.default!r}"
-        words = f"{key.name}: {shown} {field.metadata['help']}"
-        assert words in " ".join(out.split())
-        if field.default == "warn":  # an action's help lists the actions that work
+def test_a_guard_s_key_has_its_default_and_the_actions_that_work():
+    keys = {one.name: one for one in fields(GrpoArguments)}
+    for one in fields(GuardSettings):
+        key = keys[f"guard_{one.name}"]
+        assert (key.default, key.type) == (one.default, one.type)
+        if one.default == "warn":
             for action in key.metadata["help"].rpartition(": ")[2].split(", "):
-                GuardSettings(**{field.name: action})
+                GuardSettings(**{one.name: action})
+
+
+LORA = {"use_peft": True}
+
+
+@pytest.mark.parametrize(
+    ("values", "config", "level"),
+    [
+        ({"dtype": "float16"}, {}, "error"),
+        ({"dtype": "auto"}, {"dtype": "float16"}, "error"),
+        ({"dtype": "auto"}, {"dtype": "float32"}, "ok"),
+        ({"dtype": "float16"} | LORA, {}, "ok"),
+        ({"dtype": "bfloat16"}, {}, "ok"),
+    ],
+)
+def test_weights_in_float16_are_not_trained_themselves(values, config, level):
+    """AdamW's moments underflow there."""
+    settings = sft({"learning_rate": 1e-3} | values)
+    dtype = trained_dtype(settings.dtype, config)
+    assert check_precision("sft", settings, "ddp", dtype).level == level
+
+
+def test_rounding_waits_for_the_model_where_the_recipe_leaves_its_dtype():
+    for dtype, refused in [("auto", None), (None, None), ("float16", "stochastic_rounding")]:
+        settings = sft({"stochastic_rounding": True, "dtype": dtype})
+        assert named(check_rules, "sft", settings) == refused
+
+
+def test_an_adapter_without_its_base_is_refused(tmp_path):
+    for base, is_refused in ((f"{tmp_path}/gone/model", True), ("gpt2", False)):  # of the hub
+        files = {"adapter_config.json": {"base_model_name_or_path": base}, "config.json": None}
+        write_model(tmp_path / base.replace("/", "-"), files)
+        found = named(check_checkpoint, str(tmp_path / base.replace("/", "-")), "MODEL")
+        assert found == ("MODEL" if is_refused else None)

@@ -1,6 +1,8 @@
 """Every entry point's answer to --help and to a mistake: one line, exit code 2, in no time."""
 
 import ast
+import importlib
+import json
 import os
 import re
 import subprocess
@@ -18,38 +20,75 @@ ROOT = Path(__file__).parents[3]
 MODULES = {
     row.module: f"{config_name(stage)}.yaml" for stage, row in STAGES.items() if row.arguments
 } | {"stages.preflight": None}
+OF_TRL = ("stages.sft", "stages.grpo")  # their help has TRL's own keys
 HEAVY = {"torch", "transformers", "datasets", "lm_eval", "sympy"}  # `import trl` alone is lazy
-WRAPPER = f"""
-import runpy, sys
-sys.argv = sys.argv[1:]
-try:
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-finally:
-    print("imported:", *sorted({HEAVY} & set(sys.modules)))
+# One process for all command lines; it tells what each printed, and what is imported by then.
+RUN_ALL = f"""
+import contextlib, io, json, runpy, sys, warnings
+warnings.filterwarnings("ignore", ".* found in sys.modules")  # another one has imported it
+for line in sys.stdin:
+    sys.argv, code = json.loads(line), 0
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            code = end.code
+    imported = sorted({HEAVY} & sys.modules.keys())
+    print(json.dumps([code, out.getvalue(), err.getvalue(), imported]))
 """
 
 
-def call(module, *flags):
-    """Run `python -m module flags` in a process that says at the end what it imported."""
-    command = [sys.executable, "-c", WRAPPER, module, *flags]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "WORLD_SIZE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
-    out, _, imported = done.stdout.rpartition("imported:")
-    is_trls_help = "--help" in flags and module in ("stages.sft", "stages.grpo")
-    assert is_trls_help or imported.strip() == "", f"{module} {flags} imported {imported}"
-    return done.returncode, out, done.stderr
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """`{name: (exit code, stdout, stderr, what is imported)}` of all command lines, and a folder.
+
+    A missing input is one of the shipped recipe in an empty run's folder.
+    """
+    folder, recipe = tmp_path_factory.mktemp("run"), tmp_path_factory.mktemp("recipe")
+    (recipe / "data.yaml").write_text("output_dir: x\nsft: [{name: nope}]\n")
+    (recipe / "extra.yaml").write_text("a: 1\n")
+    lines = {f"help {name}": [name, "--help"] for name in MODULES if name not in OF_TRL}
+    for name, file in MODULES.items():
+        lines[f"unknown {name}"] = [name, "--no_such_key", "1"]
+        flags = ["--config", f"configs/tiny-cpu/{file}", "--run_dir", f"{folder}"]
+        if name == "data_prep.builder":
+            flags += ["--data_root", f"{folder}/x"]
+        if file:
+            lines[f"missing {name}"] = [name, *flags]
+    for name, place in (("none", folder / "none"), ("no YAML", folder), ("wrong", recipe)):
+        lines[name] = ["stages.preflight", "--recipe", str(place)]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL], input="".join(json.dumps(one) + "\n" for one in
+        lines.values()), capture_output=True, text=True, check=True, cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "WORLD_SIZE": "1"},
+    )  # fmt: skip
+    answered = [json.loads(line) for line in done.stdout.splitlines()]
+    return dict(zip(lines, answered, strict=True)), folder
 
 
-def assert_one_error(done, *words):
-    code, out, err = done
-    assert (code, out) == (2, "") and err.startswith("error: ") and err.count("\n") == 1, done
+def test_a_mistake_is_answered_before_anything_heavy_is_imported(answers):
+    heavy = {name: found[3] for name, found in answers[0].items() if found[3]}
+    assert not heavy, f"first by {next(iter(heavy))}"
+
+
+def assert_one_error(found, *words):
+    code, out, err, _ = found
+    assert (code, out) == (2, "") and err.startswith("error: ") and err.count("\n") == 1, found
     assert all(word in err for word in words), err
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_help(module):
-    code, out, err = call(module, "--help")
-    assert code == 0 and err == ""
+def test_help(answers, module, monkeypatch, capsys):
+    if module in OF_TRL:
+        monkeypatch.setattr(sys, "argv", [module, "--help"])
+        with pytest.raises(SystemExit) as end:
+            importlib.import_module(module).main()
+        code, out = end.value.code, capsys.readouterr().out
+    else:
+        code, out, err, _ = answers[0][f"help {module}"]
+        assert err == ""
+    assert code == 0
     assert f"python -m {module}" in out and "Keys, in the YAML" in out
     assert max(map(len, out.splitlines())) <= 80
 
@@ -60,27 +99,23 @@ def test_the_help_of_train_file_names_the_columns_that_are_read():
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_an_unknown_key(module):
-    assert_one_error(call(module, "--no_such_key", "1"), "unknown key 'no_such_key'")
-
-
-@pytest.mark.parametrize("module", [name for name, file in MODULES.items() if file])
-def test_a_missing_input(module, tmp_path):
-    """With the shipped recipe and an empty run folder; the build needs no earlier stage."""
-    flags = ["--config", f"configs/tiny-cpu/{MODULES[module]}", "--run_dir", str(tmp_path)]
+def test_an_unknown_key_and_a_missing_input(answers, module):
+    """The build needs no earlier stage."""
+    found, folder = answers
+    assert_one_error(found[f"unknown {module}"], "unknown key 'no_such_key'")
     if module == "data_prep.builder":
-        assert_one_error(call(module, *flags, "--data_root", str(tmp_path / "x")), "data_root")
-    else:
-        assert_one_error(call(module, *flags), str(tmp_path), "does not exist", "make data")
-    assert list(tmp_path.iterdir()) == []
+        assert_one_error(found[f"missing {module}"], "data_root")
+    elif MODULES[module]:
+        words = (str(folder), "does not exist", "make data")
+        assert_one_error(found[f"missing {module}"], *words)
+    assert list(folder.iterdir()) == []
 
 
-def test_preflight_names_what_it_cannot_read(tmp_path):
-    assert_one_error(call("stages.preflight", "--recipe", str(tmp_path / "none")), "not a folder")
-    assert_one_error(call("stages.preflight", "--recipe", str(tmp_path)), "no YAML file")
-    (tmp_path / "data.yaml").write_text("output_dir: x\nsft: [{name: nope}]\n")
-    (tmp_path / "extra.yaml").write_text("a: 1\n")
-    code, out, err = call("stages.preflight", "--recipe", str(tmp_path))
+def test_preflight_names_what_it_cannot_read(answers):
+    found, _ = answers
+    assert_one_error(found["none"], "not a folder")
+    assert_one_error(found["no YAML"], "no YAML file")
+    code, out, err, _ = found["wrong"]
     assert (code, err) == (2, "") and "'nope'" in out and "extra.yaml" in out
 
 

@@ -1,97 +1,42 @@
 """A launch that would become another one is refused; every launch that does as it says is not."""
 
+import shlex
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from pipeline import commands
+from pipeline import request as requests
 from pipeline.errors import UserError
 from pipeline.key_types import known_keys
 from pipeline.settings import Settings, run_check
+from stages import host, sweep
 from stages.arguments import GRPO, GrpoArguments
+from stages.preflight import rehearsal
 from stages.run import launch
 from stages.run.launch import asked_of_launcher, check_launch, check_started, keep_batch, launched
 from tests.recipes import LAUNCHES
 from tests.unit.stages.helpers import sft
 
-CONFIGS = Path(__file__).parents[3] / "configs" / "accelerate"
-TWO = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
-CPU = {"use_cpu": True, "bf16": False}
-FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
-FSDP2["FSDP_STATE_DICT_TYPE"] = "FULL_STATE_DICT"
-ZERO2 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"}
-ZERO3 = ZERO2 | {"ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
-ZERO3["ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL"] = "true"
-FILE = {"config_file": "x.yaml"}
+ROOT = Path(__file__).parents[3]
+CONFIGS = ROOT / "configs" / "accelerate"
+CASES = yaml.safe_load(Path(__file__).with_name("launches.yaml").read_text(encoding="utf-8"))
 
 
-# name: recipe, environment, what the launcher was asked for
-GOOD = {
-    "nothing but the recipe": ({}, {}, {}),
-    "two of two": (CPU, TWO | {"NUM_PROCESSES": "2"}, {"num_processes": "2"}),
-    "one step of a batch job": ({}, {"SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "1"}, {}),
-    "a launcher on each host by srun": ({}, TWO | {"SLURM_STEP_NUM_TASKS": "2"}, {}),
-    "a CPU config for a CPU recipe": (CPU, TWO, FILE | {"use_cpu": True, "num_processes": 2}),
-    "accelerate's switch for the CPU": ({}, {"ACCELERATE_USE_CPU": "True"}, {"cpu": True}),
-    "FSDP 2": ({}, TWO | FSDP2, FILE | {"distributed_type": "FSDP"}),
-    "ZeRO-2 on a CPU": (CPU, TWO | ZERO2, {"use_deepspeed": "true"}),
-    "ZeRO-3": ({}, TWO | ZERO3, {}),
-    "a launch that says no precision": ({"bf16": True}, {"ACCELERATE_MIXED_PRECISION": "no"}, {}),
-}
-
-# name: recipe, environment, what the launcher was asked for, how the error begins
-BAD = {
-    "make's number": (CPU, {"NUM_PROCESSES": "2"}, {}, "NUM_PROCESSES: 2 wanted, .*started 1;"),
-    "srun": (CPU, {"SLURM_STEP_NUM_TASKS": "4"}, {}, "SLURM_STEP_NUM_TASKS: 4 copies .*torchrun"),
-    "accelerate --cpu": (
-        CPU, {"ACCELERATE_USE_CPU": "True"}, {"cpu": True, "num_processes": "2"},
-        "num_processes: 2 wanted, .*started 1;",
-    ),
-    "another number": (CPU, TWO, {"num_processes": "4"}, "num_processes: 4 .*started 2;"),
-    "a CPU config for a GPU recipe": (
-        {}, TWO, FILE | {"use_cpu": True}, "use_cpu: the launch .x.yaml. is for CPUs",
-    ),
-    "FSDP on a CPU": (CPU, TWO | FSDP2, {}, "use_cpu: FSDP needs GPUs"),
-    "FSDP and accelerate's switch for the CPU": (
-        {}, TWO | FSDP2 | {"ACCELERATE_USE_CPU": "true"}, {}, "use_cpu: FSDP needs GPUs",
-    ),
-    "FSDP 1 by default": (
-        {}, TWO | {"ACCELERATE_USE_FSDP": "true"}, {}, "fsdp_version: the launch would run FSDP 1",
-    ),
-    "sharded saves": (
-        {}, TWO | FSDP2 | {"FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT"}, {},
-        "fsdp_state_dict_type: SHARDED_STATE_DICT saves no model",
-    ),
-    "FSDP of the recipe": ({"fsdp": True}, TWO, {}, "fsdp: belongs to the launch"),
-    "DeepSpeed's own file": (
-        {}, TWO | ZERO2 | {"ACCELERATE_DEEPSPEED_CONFIG_FILE": "zero.json"}, {},
-        "deepspeed_config_file: ",
-    ),
-    "ZeRO-3 that saves no model": (
-        {}, TWO | ZERO3 | {"ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "false"}, {},
-        "zero3_save_16bit_model: false",
-    ),
-    "another precision": (
-        {"bf16": False}, {"ACCELERATE_MIXED_PRECISION": "bf16"}, {},
-        "mixed_precision: bf16 in the launch, no in the recipe",
-    ),
-}  # fmt: skip
+@pytest.mark.parametrize("case", CASES["good"].values(), ids=CASES["good"])
+def test_what_does_as_it_says_is_let_through(case):
+    check_launch(sft(case.get("recipe", {})), case.get("env", {}), case.get("asked", {}))
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_what_does_as_it_says_is_let_through(name):
-    recipe, env, asked = GOOD[name]
-    check_launch(sft(recipe), env, asked)
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_what_would_become_something_else_is_refused(name):
-    recipe, env, asked, message = BAD[name]
-    with pytest.raises(UserError, match=f"^{message}") as error:
-        check_launch(sft(recipe), env, asked)
+@pytest.mark.parametrize("case", CASES["bad"].values(), ids=CASES["bad"])
+def test_what_would_become_something_else_is_refused(case):
+    with pytest.raises(UserError, match=f"^{case['error']}") as error:
+        check_launch(sft(case.get("recipe", {})), case["env"], case.get("asked", {}))
     assert "\n" not in str(error.value)
 
 
@@ -114,9 +59,9 @@ def test_the_launchers_number_of_processes(command, asked):
 def test_the_launchers_config_file_and_what_beats_it(tmp_path):
     file = tmp_path / "two.yaml"
     file.write_text("num_processes: 2\ndistributed_type: MULTI_GPU\nuse_cpu: true\n")
-    flags = f"--config_file {file}"
     for more, number in (("", 2), ("--num_processes 3", 3)):
-        found = asked_of_launcher(f"accelerate launch {flags} {more} -m stages.sft".split())
+        words = f"accelerate launch --config_file {file} {more} -m stages.sft".split()
+        found = asked_of_launcher(words)
         assert (found["num_processes"], found["use_cpu"]) == (number, True)
         assert found["config_file"] == str(file)
 
@@ -126,37 +71,39 @@ def test_the_parents_command_line_is_read():
     child = "from stages.run import launch; print(launch.parent_command()[-3:])"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     command = [sys.executable, "-c", parent, "launch", "--num_processes", "2"]
-    found = subprocess.run(command, cwd=CONFIGS.parents[1], capture_output=True, text=True)
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert found.stdout == "['launch', '--num_processes', '2']\n", found
 
 
-STARTED = {
-    "one process": ({}, {}, 0, 1, None),
-    "two on a CPU": (CPU, TWO, 0, 2, None),
-    "a CPU recipe on a GPU host": (CPU, TWO, 8, 2, "use_cpu: true, but this host has 8 GPUs"),
-    "torch's old DataParallel": ({}, {}, 8, 1, "num_processes: 1 process sees 8 GPUs"),
-    "one of eight by a launcher": ({}, {"LOCAL_RANK": "0"}, 8, 1, None),
-    "each by itself": (CPU, TWO, 0, 1, "num_processes: 2 started, but only 1 work together"),
-}
+TWO = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
 
 
-@pytest.mark.parametrize("name", STARTED)
-def test_what_has_started(monkeypatch, name):
+@pytest.mark.parametrize(
+    ("use_cpu", "env", "num_gpus", "num_running", "message"),
+    [
+        (False, {}, 0, 1, None),
+        (True, TWO, 0, 2, None),
+        (True, TWO, 8, 2, "use_cpu: true, but this host has 8 GPUs"),
+        # torch's old DataParallel
+        (False, {}, 8, 1, "num_processes: 1 process sees 8 GPUs"),
+        (False, {"LOCAL_RANK": "0"}, 8, 1, None),
+        # each by itself
+        (True, TWO, 0, 1, "num_processes: 2 started, but only 1 work together"),
+    ],
+)
+def test_what_has_started(monkeypatch, use_cpu, env, num_gpus, num_running, message):
     import accelerate
     import torch
 
-    config, env, num_gpus, num_running, message = STARTED[name]
-    for key in (*TWO, *ZERO3, *FSDP2):
+    for key in TWO:
         monkeypatch.delenv(key, raising=False)
     for key, value in env.items():
         monkeypatch.setenv(key, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
     state = SimpleNamespace(num_processes=num_running)
     monkeypatch.setattr(accelerate, "PartialState", lambda cpu: state)
-    if message is None:
-        return check_started(bool(config))
-    with pytest.raises(UserError, match=f"^{message}"):
-        check_started(bool(config))
+    with pytest.raises(UserError, match=f"^{message}") if message else nullcontext():
+        check_started(use_cpu)
 
 
 @pytest.mark.parametrize("name", LAUNCHES)
@@ -168,55 +115,89 @@ def test_every_config_is_one_that_accelerate_knows(name):
     config = load_config_from_file(str(path))
     assert config.distributed_type.value in ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED")
     assert path.read_text().startswith("# ")
-    settings = yaml.safe_load(path.read_text())
-    assert settings["num_processes"] == config.num_processes
+    assert yaml.safe_load(path.read_text())["num_processes"] == config.num_processes
 
 
 BATCH = {"gradient_accumulation_steps": 16, "steps_per_generation": 64}
+
+
+def settings_of(values, typed=()):
+    return Settings(values, {}, known_keys(GrpoArguments, GRPO), typed=typed)
 
 
 @pytest.mark.parametrize(
     ("values", "typed", "processes", "expected"),
     [
         (BATCH, (), 8, (16, 64)),  # without `batch_for_gpus` as it is
-        (BATCH | {"batch_for_gpus": 32}, (), 32, (16, 64)),
         (BATCH | {"batch_for_gpus": 32}, (), 8, (64, 256)),
         (BATCH | {"batch_for_gpus": 32}, (), 512, (1, 4)),
         (BATCH | {"batch_for_gpus": 32}, ("gradient_accumulation_steps",), 8, (16, 64)),
         (BATCH | {"batch_for_gpus": 32}, ("learning_rate",), 64, (8, 32)),
         ({"batch_for_gpus": 8}, (), 4, (2, None)),  # TRL's default of 1
+        (BATCH | {"batch_for_gpus": 1}, (), 3, "16 on 1 GPUs .* on 3; use 1, 2, 4, 8"),
+        (BATCH | {"batch_for_gpus": 1}, (), 32, "no whole number on 32; use 1, 2, 4, 8, 16 proc"),
     ],
 )
 def test_a_step_keeps_its_rows(values, typed, processes, expected):
-    settings = Settings(values, {}, known_keys(GrpoArguments, GRPO), typed=typed)
+    settings = settings_of(values, typed)
+    if isinstance(expected, str):
+        with pytest.raises(UserError, match=rf"^batch_for_gpus: .*{expected}"):
+            keep_batch(settings, processes)
+        return
     found = keep_batch(settings, processes)
-    names = ("gradient_accumulation_steps", "steps_per_generation")
-    assert tuple(getattr(found, name) for name in names) == expected
-    rows = expected[0] * processes
-    if "batch_for_gpus" in values and not {*names} & {*typed}:
-        assert rows == values["batch_for_gpus"] * values.get(names[0], 1)
-
-
-@pytest.mark.parametrize(
-    ("values", "processes", "line"),
-    [
-        (BATCH | {"batch_for_gpus": 1}, 3, "16 on 1 GPUs has no whole number on 3; use 1, 2, 4, 8"),
-        (BATCH | {"batch_for_gpus": 1}, 32, "has no whole number on 32; use 1, 2, 4, 8, 16 proc"),
-    ],
-)
-def test_a_number_that_does_not_fit_is_refused(values, processes, line):
-    settings = Settings(values, {}, known_keys(GrpoArguments, GRPO))
-    with pytest.raises(UserError, match=r"^batch_for_gpus: ") as error:
-        keep_batch(settings, processes)
-    assert line in str(error.value)
+    assert (found.gradient_accumulation_steps, found.steps_per_generation) == expected
 
 
 def test_the_stage_says_what_it_changes(monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setattr(launch, "check_launch", lambda *_: None)
-    values = BATCH | {"batch_for_gpus": 1, "gradient_accumulation_steps": 8}
-    settings = Settings(values, {}, known_keys(GrpoArguments, GRPO))
+    settings = settings_of(BATCH | {"batch_for_gpus": 1, "gradient_accumulation_steps": 8})
     found = run_check(settings, launched(lambda one: None))
     assert found.gradient_accumulation_steps == 1 and found.steps_per_generation == 8
     said = capsys.readouterr().err
     assert "gradient_accumulation_steps: 1, steps_per_generation: 8 on 8 GPUs" in said
+
+
+# What is checked ahead is checked as on the processes of the launch, and not as on one.
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("ACCELERATE=ddp NUM_PROCESSES=2 grpo.vllm_tensor_parallel_size=2", None),
+        ("ACCELERATE=fsdp2 NUM_PROCESSES=8 sft.dtype=float32 grpo.dtype=float32", None),
+        ("ACCELERATE='--num_processes 3'", None),  # one's own flags are left to the launch
+        ("grpo.vllm_tensor_parallel_size=2", "2 does not divide 1 processes"),
+        ("ACCELERATE=ddp NUM_PROCESSES=3", "batch_for_gpus: .* has no whole number on 3"),
+        ("grpo.reward_weights=1,0.5", "reward_weights: .* has 2 entries"),
+        ("ACCELERATE=cpu", "use_cpu: the launch .cpu.yaml. is for CPUs"),
+        ("ACCELERATE=fsdp2 NUM_PROCESSES=8", "stochastic_rounding"),
+    ],
+)
+def test_a_recipe_is_checked_ahead_for_its_launch(tmp_path, monkeypatch, words, error):
+    monkeypatch.setattr(rehearsal, "is_installed", lambda package: True)
+    monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    given = ["grpo", f"RECIPE={ROOT}/configs/grpo7b", f"RUN={tmp_path}", *shlex.split(words)]
+    ahead = commands.look_ahead(requests.read(given, {}))
+    monkeypatch.setattr(sys, "argv", ["ahead", *ahead[2:]])
+    with pytest.raises(UserError, match=error) if error else nullcontext():
+        rehearsal.main()
+
+
+@pytest.mark.parametrize("number", [2, 1])
+def test_a_sweep_is_checked_on_the_processes_of_its_runs(tmp_path, monkeypatch, number):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr(host, "is_installed", lambda package: True)
+    monkeypatch.setattr(host, "has_gpu", lambda: True)
+    for check in ("check_packages", "check_file", "check_checkpoint", "check_held_out"):
+        monkeypatch.setattr(f"stages.host.{check}", lambda *_, **__: None)
+    words = [sys.executable, "-m", "stages.run.launch", "--config_file", f"{CONFIGS}/ddp.yaml"]
+    words += ["--num_processes", str(number), "-m"]
+    args = sweep.SweepArguments(
+        grpo_config=f"{ROOT}/configs/grpo7b/grpo.yaml", run=str(tmp_path), sweep=["beta=0.1"],
+        keys=["grpo.vllm_tensor_parallel_size=2"], launcher=shlex.join(words),
+    )  # fmt: skip
+    refused = pytest.raises(UserError, match="2 does not divide 1 processes")
+    with refused if number == 1 else nullcontext():
+        sweep.check(args, sweep.combinations(args.sweep))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from transformers import Trainer
 
-from pipeline import clean, errors, manifest
+from pipeline import clean, manifest
 from pipeline import folders as places
 from pipeline.errors import UserError
 from pipeline.models import card
@@ -65,25 +65,25 @@ def overwrite(file):
     file.write_bytes(content)
 
 
+def contents(folder):
+    """Each file below a folder with its bytes."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 # What is there, as words: `a` a run with the keys of now, `b` one with another seed; behind them
 # its steps, `=` where it is finished, `!` behind what is damaged. Then what a start does: which of
-# them it resumes, or `new`, or that it is done with one, or what it refuses.
+# them it resumes, or `new`, or that it is done with one.
 TABLE = [
     ("", "new"),
     ("a", "a"),  # killed before its first checkpoint
-    ("a4", "a4"),
     ("a4,8", "a8"),
     ("a4,8!", "a4"),
     ("a4!", "a"),
     ("a4=", "done a"),
-    ("a=", "done a"),
     ("a4=!", "a4"),  # the result is saved again
     ("a=!", "new"),
-    ("b", "new"),
     ("b4", "new"),
-    ("b4=", "new"),
     ("b4= a4", "a4"),
-    ("a4 b8=", "a4"),
     ("a4= b8=", "done a"),
     ("a4= b8", "done a"),
 ]
@@ -104,7 +104,7 @@ def test_what_a_start_does(place, there, expected):
             overwrite(made[name] / "model.safetensors")
         elif word.endswith("!"):
             overwrite(made[name] / f"checkpoint-{step}" / "optimizer.pt")
-    before = {path: path.read_bytes() for path in place.parent.rglob("*") if path.is_file()}
+    before = contents(place.parent)
     run = prepare(place)
     if expected.startswith("done"):
         assert run is None and place.resolve() == made["a"].resolve()
@@ -114,27 +114,9 @@ def test_what_a_start_does(place, there, expected):
         step = expected[1:]
         assert Path(run.work) == made[expected[0]]
         assert run.checkpoint == (f"{run.work}/checkpoint-{step}" if step else None)
-    assert run is None or run.folder == str(place)
     for path, content in before.items():  # of other runs nothing has changed
         if run is None or not path.is_relative_to(run.work):
             assert path.read_bytes() == content or path.name == manifest.NAME
-
-
-def test_a_changed_best_model_is_refused_as_no_checkpoint_can_make_it_again(place, monkeypatch):
-    run = prepare(place)
-    save(run.work, 4)
-    best = Path(run.work, "best")
-    best.mkdir()
-    (best / "config.json").write_text("{}")
-    finish(run)
-    assert prepare(place) is None
-    (best / "config.json").write_text("{1}")
-    with pytest.raises(UserError, match=r"best/config\.json: has changed .*`FORCE=1 make sft`"):
-        prepare(place)
-    monkeypatch.setenv("FORCE", "1")
-    forced = prepare(place)
-    assert forced.work == f"{run.work}-2" and forced.checkpoint is None
-    assert (best / "config.json").read_text() == "{1}"
 
 
 @pytest.mark.parametrize(
@@ -144,6 +126,7 @@ def test_a_changed_best_model_is_refused_as_no_checkpoint_can_make_it_again(plac
         ({"seed": 1}, False),
         ({"report_to": "wandb"}, True),
         ({"gradient_checkpointing": True}, True),
+        ({"update_tokens": 4096}, True),
         ({"output_dir": "elsewhere"}, True),
         ({"a_new_key_of_trl": 3}, True),
         ({"inputs": {"train.jsonl": "abd"}}, False),
@@ -158,42 +141,24 @@ def test_what_trains_again(place, change, is_same):
 
 def test_a_new_key_counts_if_the_user_sets_it(place, monkeypatch):
     finish(prepare(place))
-    for given, is_same in (({}, True), ({"new": 3}, False)):
-        monkeypatch.setattr(manifest, "_request", manifest.as_request(given, ()))
-        assert (prepare(place, new=3) is None) is is_same
+    monkeypatch.setattr(manifest, "_request", manifest.as_request({"new": 3}, ()))
+    assert prepare(place, new=3) is not None
 
 
-def test_other_processes_may_share_the_same_rows_out_differently():
-    def made(number, size, steps):
-        batch = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
-        return {"config": batch, "inputs": {}, "num_processes": number}
+def test_processes_may_share_rows_out_and_hosts_may_not_differ():
+    def made(number, size, steps, **keys):
+        keys |= {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+        return {"config": keys, "inputs": {}, "num_processes": number}
 
     assert not folders.difference(made(1, 4, 4), made(2, 4, 2))
     assert folders.difference(made(1, 4, 4), made(2, 4, 3))
     assert folders.difference(made(1, 4, 4), made(1, 8, 2))  # other micro-batches round differently
-    one, two = made(1, 4, 4), made(2, 4, 4)  # `check_resume` refuses to go on from the other
-    one["config"]["generation_batch_size"], two["config"]["generation_batch_size"] = 16, 32
+    # `check_resume` refuses to resume from the other.
+    one, two = (made(n, 4, 4, generation_batch_size=16 * n) for n in (1, 2))
     assert not folders.difference(one, two)
-
-
-def test_hosts_may_not_differ_in_what_a_resumed_run_may():
-    run = {"config": {"update_tokens": 1}, "inputs": {}, "num_processes": 1}
-    other = run | {"config": {"update_tokens": 2}}
-    assert not folders.difference(run, other)
-    assert folders.difference(run, other, left_out=manifest.PLACES)
-
-
-def test_the_link_names_the_run_being_made_until_one_is_whole(place):
-    first = prepare(place)
-    assert place.readlink() == Path(first.work).relative_to(place.parent)
-    second = prepare(place, seed=1)
-    assert place.resolve().name == Path(second.work).name  # no result yet
-    finish(second, "second")
-    first = prepare(place)
-    assert weights_of(place) == "second"
-    finish(first, "first")
-    assert weights_of(place) == "first" and weights_of(second.work) == "second"
-    assert prepare(place, seed=1) is None and weights_of(place) == "second"
+    one, two = (made(1, 4, 4, update_tokens=number) for number in (1, 2))
+    assert not folders.difference(one, two)
+    assert folders.difference(one, two, left_out=manifest.PLACES)  # as hosts are compared
 
 
 def test_force_adds_a_run_which_a_kill_does_not_lose(place, monkeypatch):
@@ -213,23 +178,36 @@ def test_force_adds_a_run_which_a_kill_does_not_lose(place, monkeypatch):
 
 def test_a_start_names_the_key_that_differs(place, capsys):
     save(prepare(place).work, 4)
-    capsys.readouterr()
     run = prepare(place, seed=1)
     assert "has checkpoint-4 of another configuration (seed: 0, not 1)" in capsys.readouterr().out
-    prepare(place, seed=1)
-    assert f"{run.work}: was ended before its first checkpoint" in capsys.readouterr().out
     finish(prepare(place, seed=1))
+    assert f"{run.work}: was ended before its first checkpoint" in capsys.readouterr().out
     prepare(place, seed=2)
     assert "has a finished run of another configuration" in capsys.readouterr().out
+
+
+def test_a_changed_best_model_is_refused_as_no_checkpoint_can_make_it_again(place, monkeypatch):
+    run = prepare(place)
+    save(run.work, 4)
+    best = Path(run.work, "best")
+    best.mkdir()
+    (best / "config.json").write_text("{}")
+    finish(run)
+    (best / "config.json").write_text("{1}")
+    with pytest.raises(UserError, match=r"best/config\.json: has changed .*`FORCE=1 make sft`"):
+        prepare(place)
+    monkeypatch.setenv("FORCE", "1")
+    forced = prepare(place)
+    assert forced.work == f"{run.work}-2" and forced.checkpoint is None
+    assert (best / "config.json").read_text() == "{1}"
 
 
 @pytest.mark.parametrize("missing", ["optimizer.pt", "scheduler.pt"])
 def test_weights_alone_are_never_restarted_silently(place, monkeypatch, missing):
     run = prepare(place)
     kept = save(run.work, 4, *({*FILES} - {missing}))
-    for _ in range(2):
-        with pytest.raises(UserError, match=missing):
-            prepare(place)
+    with pytest.raises(UserError, match=missing):
+        prepare(place)
     monkeypatch.setenv("FORCE", "1")
     forced = prepare(place)
     assert forced.work != run.work and forced.checkpoint is None and weights_of(kept)
@@ -244,30 +222,42 @@ def test_what_an_earlier_start_left_is_not_taken_for_this_ones(place, name):
     assert prepare(place).work != run.work and Path(run.work, name).is_dir()
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json", "files.json"])
-@pytest.mark.parametrize("change", ["cut", "overwritten", "removed", "renamed", "another run's"])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("model.safetensors", "cut"),
+        ("model.safetensors", "removed"),
+        ("trainer_state.json", "{}"),
+        ("files.json", "{}"),
+        ("files.json", "another run's"),
+        ("files.json", "removed"),
+        ("trainer_state.json", "removed"),
+        ("", "renamed"),
+    ],
+)
 def test_a_damaged_checkpoint_is_passed_over_and_kept(place, capsys, name, change):
     run = prepare(place)
     for step in (4, 8):
         last = save(run.work, step)
     (last / "notes.txt").write_text("mine")
+    (last / ".tmpIRZv9H").write_text("of safetensors, torn")
     file = last / name
     if change == "removed":
         file.unlink()
     elif change == "renamed":
         last.rename(last.with_name("checkpoint-80"))
     elif change == "another run's":
-        seal = json.loads((last / "files.json").read_text())
+        seal = json.loads(file.read_text())
         seal["run"]["config"]["seed"] = 3
-        (last / "files.json").write_text(json.dumps(seal))
+        file.write_text(json.dumps(seal))
     else:
         file.write_bytes(file.read_bytes()[:-3] if change == "cut" else b"{}")
     assert prepare(place).checkpoint == f"{run.work}/checkpoint-4"
     (notes,) = place.parent.rglob("notes.txt")
     assert notes.read_text() == "mine"
-    is_said = "set aside as damaged-1-" in capsys.readouterr().out
-    # Without hashes or a state it had never been whole.
-    assert is_said == (change != "removed" or name == "model.safetensors")
+    was_whole = change != "removed" or name == "model.safetensors"  # it had hashes and a state
+    assert ("set aside as damaged-1-" in capsys.readouterr().out) is was_whole
+    assert (notes.parent == last and not (last / ".tmpIRZv9H").exists()) is not was_whole
 
 
 def test_a_run_file_that_is_damaged_is_read_from_a_checkpoint(place):
@@ -282,15 +272,6 @@ def test_a_name_that_is_not_the_trainers_is_no_checkpoint(place, name):
     run = prepare(place)
     save(run.work, 4).rename(Path(run.work, name))
     assert prepare(place).checkpoint is None and Path(run.work, name).is_dir()
-
-
-def test_a_checkpoint_without_hashes_is_passed_over_and_stays(place):
-    run = prepare(place)
-    save(run.work, 4)
-    torn = save(run.work, 8, is_sealed=False)
-    (torn / ".tmpIRZv9H").write_text("of safetensors")
-    assert prepare(place).checkpoint == f"{run.work}/checkpoint-4"
-    assert weights_of(torn) and not (torn / ".tmpIRZv9H").exists()
 
 
 @pytest.mark.parametrize(
@@ -348,16 +329,14 @@ def test_only_finished_checkpoints_of_the_run_itself_are_rotated(place, tmp_path
     assert (tmp_path / "thesis.tex").is_file()
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
-def test_a_users_checkpoint_without_hashes_is_judged_by_its_formats(place, name):
+def test_a_users_checkpoint_is_judged_by_its_hashes_or_else_by_its_formats(place):
     checkpoint = save(place, 4, is_sealed=False)
     assert folders.damage(checkpoint) == f"{FILES[0]} is damaged"  # it is a text here
-    run = prepare(place.with_name("grpo"))
-    kept = save(run.work, 4)
+    kept = save(prepare(place.with_name("grpo")).work, 4)
     with pytest.raises(UserError, match="made with seed: 0, not 3"):
         prepare(place.with_name("third"), seed=3, resume_from_checkpoint=str(kept))
-    overwrite(kept / name)
-    with pytest.raises(UserError, match=f"{name} is damaged; take an earlier one"):
+    overwrite(kept / "optimizer.pt")
+    with pytest.raises(UserError, match=r"optimizer\.pt is damaged; take an earlier one"):
         prepare(place.with_name("fourth"), resume_from_checkpoint=str(kept))
 
 
@@ -386,15 +365,15 @@ def test_a_folder_of_an_earlier_version_is_used_as_it_is_or_refused(
         overwrite(place / "model.safetensors")
     elif fault in ("unfinished", "users"):
         (place / manifest.NAME).unlink()
-        if fault == "users":
-            (place / "run.json").rename(place / "thesis.tex")
-    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    if fault == "users":
+        (place / "run.json").rename(place / "thesis.tex")
+    before = contents(place.parent)
     if fault:
         with pytest.raises(UserError, match=f"output_dir: .*stays as it is .*{words}"):
             prepare(place, seed=int(fault == "another key"))
     else:
         assert prepare(place) is None
-    assert before == {path: path.read_bytes() for path in place.parent.rglob("*") if path.is_file()}
+    assert contents(place.parent) == before
 
 
 @pytest.mark.parametrize("name", ["elsewhere", "sft"])
@@ -454,13 +433,12 @@ def test_clean_lists_all_and_removes_what_it_is_asked_to(place, capsys):
         one = prepare(place, seed=seed)
         save(one.work, 4)
         finish(one)
+    assert training.say_where_to_free(Path(one.work)) == ["`make clean` lists 1 other runs"]
     first, linked = places.runs_of(place)
     combination = prepare(run / "sweep" / "beta=0" / "grpo")
     earlier = run / "eval.1" / "base" / "completions.parquet"  # of an evaluation that was killed
-    earlier.parent.mkdir(parents=True)
-    earlier.write_text("")
-    for path in (run / "uv.lock", first / "notes.txt", run / "own" / "w.bin"):
-        path.parent.mkdir(exist_ok=True)
+    for path in (earlier, run / "uv.lock", first / "notes.txt", run / "own" / "w.bin"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
     capsys.readouterr()
     clean.show(str(run))
@@ -473,15 +451,6 @@ def test_clean_lists_all_and_removes_what_it_is_asked_to(place, capsys):
     clean.remove(str(run))
     left = sorted(path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
     assert left == ["own/w.bin", "uv.lock"] and combination.checkpoint is None
-
-
-def test_a_full_disk_says_where_to_free(place, monkeypatch):
-    prepare(place)
-    work = prepare(place, seed=1).work
-    find = training.say_where_to_free(Path(work))
-    assert find == ["`make clean` lists 1 other runs"]
-    with pytest.raises(UserError, match="make clean"):
-        errors.check_space(work, 1e30, "one more checkpoint", lambda: find)
 
 
 class Killed(BaseException):
@@ -540,31 +509,24 @@ class Starts(RuleBasedStateMachine):
 
     def whole(self, run):
         """The whole checkpoints of a run, by step."""
-        found = {}
-        for path in run.glob("checkpoint-*"):
-            files = self.saved.get(path)
-            is_as_saved = files and all(one.is_file() and one.read_bytes() == files[one]
-                                        for one in files)  # fmt: skip
-            if is_as_saved and (path / "files.json").is_file():
-                found[int(path.name[11:])] = path
-        return found
+        return {
+            int(path.name[11:]): path
+            for path in run.glob("checkpoint-*")
+            if (path / "files.json").is_file()
+            and self.saved.get(path, {"": b""}).items() <= contents(path).items()
+        }
 
-    def runs(self, seed):
-        made = {}
-        for file in self.place.parent.glob("sft-*/run.json"):
-            said = json.loads(file.read_text())
-            if said["config"]["seed"] == seed:
-                made[file.parent] = said["made"]
-        return sorted(made, key=lambda one: (made[one], one.name))
+    def same(self, seed):
+        """The runs of a seed, the oldest first."""
+        said = {one: folders.read_run(one) for one in places.runs_of(self.place)}
+        return [one for one in said if said[one]["config"]["seed"] == seed]
 
     @rule(seed=SEEDS, force=st.booleans(), after=KILLS)
     def start(self, seed, force, after):
         os.environ["FORCE"] = str(int(force))
-        same = self.runs(seed)
-        unfinished = [one for one in same if one not in self.results]
-        if force:
-            unfinished = [one for one in same[-1:] if one in unfinished]
-        known = {one: self.whole(one) for one in unfinished}
+        same = self.same(seed)
+        taken = same[-1:] if force else same
+        known = {one: self.whole(one) for one in taken if one not in self.results}
         is_done = not force and any(one in self.results for one in same)
         self.run = None
         self.run = DISK.killed(after, lambda: prepare(self.place, seed=seed) or "done")
@@ -572,31 +534,28 @@ class Starts(RuleBasedStateMachine):
         if self.run is None:
             return
         assert (self.run == "done") is is_done
+        linked = self.place.resolve()
         if is_done:
             self.run = None
-            assert self.place.resolve() in self.results
+            assert linked in self.results and linked in same
             return
         work = Path(self.run.work)
         assert work not in self.results and json.loads((work / "run.json").read_text())
-        steps = [max(found) for found in known.values() if found]
         if self.run.checkpoint is None:
-            assert not steps
+            assert not any(known.values())
         else:
             assert Path(self.run.checkpoint) == known[work][max(known[work])]
-        linked = self.place.resolve()
-        assert linked == work or linked in self.results or (linked / manifest.NAME).is_file()
+        assert linked == work or (linked / manifest.NAME).is_file()
 
     @precondition(lambda self: self.run)
     @rule(after=KILLS)
     def step(self, after):
         work = Path(self.run.work)
-        steps = [int(path.name[11:]) for path in work.glob("checkpoint-*")]
-        step = max(steps, default=0) + 1
+        step = max((int(path.name[11:]) for path in work.glob("checkpoint-*")), default=0) + 1
 
         def act():
             checkpoint = save(work, step, is_sealed=False)
-            files = {path: path.read_bytes() for path in checkpoint.iterdir()}
-            self.saved[checkpoint] = files
+            self.saved[checkpoint] = contents(checkpoint)
             folders.seal(checkpoint)
             folders.rotate(work, 2)
             return True
@@ -608,9 +567,10 @@ class Starts(RuleBasedStateMachine):
     @rule(after=KILLS)
     def end(self, after):
         work, self.number = Path(self.run.work), self.number + 1
-        DISK.killed(after, finish, self.run, f"weights {self.number}")
+        is_told = DISK.killed(after, lambda: finish(self.run, f"weights {self.number}") or True)
         if (work / manifest.NAME).is_file():
             self.results[work] = (work / "model.safetensors").read_bytes()
+        assert not is_told or self.place.resolve() == work
         self.run = None
 
     @rule()
@@ -641,8 +601,8 @@ class Starts(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def write_notes(self, data):
-        places = [*self.place.parent.glob("sft-*"), *self.place.parent.glob("sft-*/checkpoint-*")]
-        if found := self.choose(data, [one for one in places if one.is_dir()]):
+        paths = [*self.place.parent.glob("sft-*"), *self.place.parent.glob("sft-*/checkpoint-*")]
+        if found := self.choose(data, [one for one in paths if one.is_dir()]):
             self.number += 1
             (found / f"notes-{self.number}.txt").write_text(f"notes {self.number}")
             self.notes.add(f"notes {self.number}".encode())
@@ -654,8 +614,7 @@ class Starts(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self):
-        contents = {path.read_bytes() for path in self.base.rglob("*.txt")}
-        assert contents >= self.notes
+        assert {path.read_bytes() for path in self.base.rglob("*.txt")} >= self.notes
         for run, weights in self.results.items():
             assert (run / "model.safetensors").read_bytes() == weights
             assert (run / manifest.NAME).is_file()

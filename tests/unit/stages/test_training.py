@@ -1,6 +1,7 @@
 """What every training stage does around its algorithm: names, sizes, checks."""
 
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +13,11 @@ from transformers.integrations import integration_utils
 
 from pipeline import errors
 from pipeline.errors import UserError
+from stages.arguments import completion_room
 from stages.preflight import capacity
 from stages.preflight.inputs import KEYS_OF
 from stages.run import callbacks, launch, training
+from stages.run.out_of_memory import what_to_lower
 from tests.settings import settings_of
 
 
@@ -33,6 +36,17 @@ def test_metric_names(monkeypatch):
         del named["loss"], named["rewards/x/mean"]
         assert integration_utils.rewrite_logs(logs) == named
     assert integration_utils.rewrite_logs({"eval_loss": 1}) == {"eval/loss": 1}
+
+
+def test_trackers_get_the_recipe_s_project(tmp_path, monkeypatch):
+    names = ("WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME", "SWANLAB_PROJECT")
+    for name in names:
+        monkeypatch.setenv(name, "theirs")
+    config = SimpleNamespace(run_name="r", report_to=[], output_dir=str(tmp_path))
+    for project, found in (("huggingface", "theirs"), ("mine", "mine")):  # the first: no project
+        config.project = project
+        training.name_tracked_run(config)
+        assert {os.environ[name] for name in names} == {found}
 
 
 @pytest.mark.parametrize(
@@ -76,13 +90,12 @@ def trainer_of(model, optim="adamw_torch", is_zero=False):
     return SimpleNamespace(model=model, args=args, is_deepspeed_enabled=is_zero)
 
 
-@pytest.mark.parametrize("is_frozen", [False, True])
 @pytest.mark.parametrize(
-    ("dtype", "optim", "optimizer"),
+    ("dtype", "optim", "optimizer", "is_frozen"),
     [
-        (torch.float32, "adamw_torch", torch.optim.AdamW),
-        (torch.bfloat16, "adamw_torch_fused", torch.optim.AdamW),
-        (torch.bfloat16, "adamw_torch_8bit", AdamW8bit),
+        (torch.float32, "adamw_torch", torch.optim.AdamW, True),
+        (torch.bfloat16, "adamw_torch_fused", torch.optim.AdamW, False),
+        (torch.bfloat16, "adamw_torch_8bit", AdamW8bit, False),
     ],
 )
 def test_a_checkpoint_has_the_size_that_torch_writes(tmp_path, dtype, optim, optimizer, is_frozen):
@@ -160,3 +173,45 @@ def test_a_disk_is_full_below_the_most_that_a_run_writes_at_once(
         else:
             with pytest.raises(UserError, match=f"{what} needs .* free"):
                 training.check_disk(trainer)
+
+
+SFT = {
+    "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "max_length": 2048,
+    "gradient_checkpointing": True,
+}  # fmt: skip
+GRPO = {
+    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "steps_per_generation": 16,
+    "gradient_checkpointing": False, "max_completion_length": 1024, "use_vllm": True,
+    "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3, "vllm_enable_sleep_mode": False,
+}  # fmt: skip
+ROWS = "per_device_train_batch_size (now {}, with more gradient_accumulation_steps), "
+
+
+@pytest.mark.parametrize(
+    ("args", "update_tokens", "line"),
+    [
+        (SFT, None, f"lower {ROWS.format(8)}max_length (now 2048), or use LORA=1"),
+        (GRPO, 4096, "set gradient_checkpointing: true, lower vllm_gpu_memory_utilization "
+         f"(now 0.3), update_tokens (now 4096), {ROWS.format(4)}max_completion_length (now 1024), "
+         "or use LORA=1"),
+        (GRPO | {"use_vllm": False, "gradient_checkpointing": True}, "auto",
+         f"lower {ROWS.format(4)}max_completion_length (now 1024), or use LORA=1"),
+    ],
+)  # fmt: skip
+def test_a_run_out_of_memory_names_the_keys_that_are_set_in_their_order(args, update_tokens, line):
+    assert what_to_lower(SimpleNamespace(**args), update_tokens) == line
+
+
+@pytest.mark.parametrize(
+    ("limit", "engine", "positions", "room"),
+    [
+        (20, None, 64, 20),
+        (None, None, 64, 54),
+        (None, 32, 64, 22),
+        (None, None, 8, 1),
+        (None, None, None, None),
+    ],
+)
+def test_without_a_limit_a_completion_may_fill_the_context(limit, engine, positions, room):
+    keys = SimpleNamespace(max_completion_length=limit, vllm_max_model_length=engine)
+    assert completion_room(keys, positions, prompt=10) == room

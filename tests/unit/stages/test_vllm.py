@@ -1,16 +1,24 @@
-"""Is there a vLLM engine for the run on this host, and can the server take the weights?"""
+"""vLLM for a run: the engine on this host, the server, and the log-probs that it gives back."""
 
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pipeline.errors import UserError
+from pipeline.settings import read_settings
 from stages import host as vllm
-from stages.preflight.inputs import PreflightArguments, Recipe, check_server
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments
+from stages.grpo import guards_of
+from stages.precision import sampler_dtype
+from stages.preflight import batches
+from stages.preflight.inputs import WARNING, PreflightArguments, Recipe, check_server
 from stages.rules import check_grpo_keys
+from stages.trainer.guards import GuardSettings
+from stages.trainer.logprobs import PROCESSED, RAW, logprobs_mode, shaping_keys, why_not_compared
 from tests.unit.stages.helpers import grpo, named
 
 ON = {"use_vllm": True}
@@ -125,17 +133,33 @@ def test_a_server_that_cannot_serve_a_trainer(serve, answer, words):
 
 
 FP16 = {"fp16": True, "bf16": False}
-DTYPES = [  # the trainer's keys, what a server says, what it should sample in if that is not it
-    (FP16, "torch.float16", None),
-    (FP16, "torch.bfloat16", "float16"),
-    ({"bf16": True}, "torch.float16", "bfloat16"),
-    ({}, "bfloat16", None),
-    ({"bf16": False}, "torch.bfloat16", None),  # vLLM's own choice for a trainer of 32 bits
-    (FP16, None, None),
-]
 
 
-@pytest.mark.parametrize(("values", "said", "wanted"), DTYPES)
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        (FP16, ("float16", "fp16: true")),
+        (FP16 | {"dtype": "bfloat16", "use_peft": True}, ("float16", "fp16: true")),
+        ({}, ("bfloat16", "bf16: true")),  # TRL's default
+        ({"bf16": False, "dtype": "bfloat16"}, ("bfloat16", "dtype: bfloat16")),
+        ({"bf16": False, "dtype": "auto"}, ("", "")),
+    ],
+)
+def test_vllm_samples_in_what_the_trainer_computes_in(values, found):
+    settings = grpo(values)
+    assert sampler_dtype(settings, settings.dtype) == found
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "wanted"),  # `wanted`: what it should sample in if that is not it
+    [
+        (FP16, "torch.float16", None),
+        (FP16, "torch.bfloat16", "float16"),
+        ({"bf16": True}, "torch.float16", "bfloat16"),
+        ({"bf16": False}, "torch.bfloat16", None),  # vLLM's own choice for a trainer of 32 bits
+        (FP16, None, None),
+    ],
+)
 def test_a_server_of_another_dtype_is_named(serve, capfd, values, said, wanted):
     """In a line of the run and of preflight, with the flag that the server lacks."""
     config = CONFIG | {"model_config": CONFIG["model_config"] | {"dtype": said}}
@@ -148,10 +172,9 @@ def test_a_server_of_another_dtype_is_named(serve, capfd, values, said, wanted):
         return
     key = "fp16: true" if "fp16" in values else "bf16: true"
     assert err.startswith("notice: vllm_server_host: ") and key in err
-    assert f"--dtype {wanted}" in err
     (one,) = found
     assert (one.level, one.topic) == ("warning", "grpo.yaml") and key in one.text
-    assert f"--dtype {wanted}" in one.remedy
+    assert f"--dtype {wanted}" in err and f"--dtype {wanted}" in one.remedy
 
 
 @pytest.mark.parametrize(
@@ -168,9 +191,62 @@ def preflight(values):
     return list(check_server(recipe))
 
 
-def test_a_bound_on_calls_of_vllm_needs_vllm():
-    def check_keys(values):
-        check_grpo_keys(grpo(values))
+SHAPED = [
+    (["--top_p", "0.8"], ["top_p"]),
+    (["--top_k", "1024", "--min_p", "0.1"], ["top_k", "min_p"]),
+    (["--repetition_penalty", "1.1"], ["repetition_penalty"]),
+    (["--generation_kwargs", '{"presence_penalty": 0.5}'], ["generation_kwargs: presence_penalty"]),
+    (["--generation_kwargs", '{"logit_bias": {"7": -9}}'], ["generation_kwargs: logit_bias"]),
+]
+PLAIN = [
+    [],
+    ["--temperature", "0.7"],
+    ["--top_p", "1.0", "--top_k", "0", "--min_p", "0.0", "--repetition_penalty", "1.0"],
+    ["--generation_kwargs", '{"seed": 3}'],
+]
 
-    assert named(check_keys, {"vllm_call_timeout": 60}) == "vllm_call_timeout"
-    check_keys(ON | {"vllm_call_timeout": 60})
+
+def sampling(*flags):
+    """The settings of a GRPO recipe with these flags, after its checks."""
+    line = ["--train_file", "t", "--output_dir", "o", "--num_generations", "4"]
+    line += ["--use_vllm", "true", "--vllm_mode", "colocate", *flags]
+    settings = read_settings(GrpoArguments, GRPO, line, DEFAULTS)
+    check_grpo_keys(settings)
+    return settings
+
+
+def alignment(settings):
+    return guards_of(SimpleNamespace(guard_settings=GuardSettings), settings).alignment
+
+
+@pytest.mark.parametrize("flags", PLAIN)
+def test_trls_log_probs_where_the_distribution_is_the_models(flags):
+    settings = sampling(*flags)
+    assert shaping_keys(settings) == [] and logprobs_mode(settings) == PROCESSED
+    assert why_not_compared(settings) == ""
+
+
+@pytest.mark.parametrize(("flags", "keys"), SHAPED)
+def test_log_probs_where_keys_change_what_is_sampled(flags, keys):
+    """At temperature 1 those from before the keys are compared; at another the guard is off."""
+    settings = sampling(*flags)
+    assert shaping_keys(settings) == keys and logprobs_mode(settings) == RAW
+    assert why_not_compared(settings) == "" and alignment(settings) == "warn"
+    truncated = ["--vllm_importance_sampling_mode", "token_truncate"]
+    settings = sampling(*flags, *truncated, "--temperature", "0.7")
+    assert logprobs_mode(settings) == PROCESSED and alignment(settings) == "off"
+    assert all(key in why_not_compared(settings) for key in keys)
+    said = [found.text for found in batches.check_grpo(settings, 32, 1) if found.level == WARNING]
+    assert any("guard_alignment is off" in text and keys[0] in text for text in said)
+
+
+def test_a_correction_by_the_whole_completion_is_refused_there():
+    """At a kept mass of 0.9 a token, the loss of 100 tokens is multiplied by 0.00003."""
+    with pytest.raises(UserError, match=r"^vllm_importance_sampling_mode: sequence_mask .*top_p"):
+        sampling("--top_p", "0.8", "--temperature", "0.7")
+
+
+def test_without_vllm_nothing_is_compared():
+    flags = ["--use_vllm", "false", "--vllm_mode", "null"]
+    settings = sampling(*flags, "--top_p", "0.8", "--temperature", "0.7")
+    assert why_not_compared(settings) == ""
