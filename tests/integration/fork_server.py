@@ -88,6 +88,12 @@ class Server:
         self.alive.update(pids)
         return pids
 
+    def run_module(self, module, argv, folder, log, env=()):
+        """The exit code of `python -m module ARGV` in a folder, and what it has printed."""
+        order = {"module": module, "argv": [module, *argv], "folder": str(folder), "log": str(log)}
+        code = self.wait(self._ask(env=dict(env), **order))
+        return code, Path(log).read_text()
+
     def run(self, recipe, num_processes=1, **order):
         """Exit codes of the processes, and what each has printed."""
         codes = [self.wait(pid) for pid in self.start(recipe, num_processes, **order)]
@@ -140,7 +146,8 @@ def run(order):
 
     if order.get("die_at"):
         SavedRun._save_checkpoint = save_and_die
-    run_cli(importlib.import_module(f"stages.{sys.argv[0]}").main)
+    os.chdir(order.get("folder", "."))
+    run_cli(importlib.import_module(order.get("module", f"stages.{sys.argv[0]}")).main)
 
 
 def leave(order):
