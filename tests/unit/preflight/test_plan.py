@@ -94,10 +94,21 @@ def test_passes_are_filled_as_the_trainer_fills_them(update_tokens, is_padded):
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_a_recipe_makes_the_passes_of_trl(name):
+def test_the_page_s_passes_and_tokens_are_the_plan_s(name):
     recipe, _ = read_recipe(PlanArguments(recipe=str(ROOT / "configs" / name)))
     work, trl = update_of(recipe)
-    assert work.passes == trl.passes and work.tokens < trl.tokens
+    lines = (ROOT / "docs/speed.md").read_text(encoding="utf-8").splitlines()
+    (row,) = (line for line in lines if line.startswith("|`") and f"`{name}`" in line)
+    assert row.endswith(f"|{trl.passes}|{work.tokens / 1000:,.0f}|{trl.tokens / 1000:,.0f}|")
+    assert work.passes == trl.passes
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_hours_of_the_readmes_are_the_plan_s(name):
+    text = (ROOT / "configs" / name / "README.md").read_text(encoding="utf-8")
+    said = re.search(r"\*\*Hours\*\*: about ([\d.,]+)", text)[1].rstrip(".,").replace(",", "")
+    hours = sum(stage.seconds for stage in planned(name).values()) / 3600
+    assert float(said) == pytest.approx(hours, rel=0.1)
 
 
 @pytest.mark.parametrize(
