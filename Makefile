@@ -39,7 +39,6 @@
 #   make browse         a page of completions, while a run trains too
 #   make compare        runs side by side: RUNS="runs/a runs/b"
 #   make data-report    what the data build kept and left out
-#   make show           each key of RECIPE, and the file that gives it
 #   make push           upload the final model: REPO=owner/name
 #   make clean          list the files of a run; YES=1 removes them
 #   make test           all tests but the slow ones (ARGS=tests/unit)
@@ -68,7 +67,7 @@ VLLM   ?= .venv-vllm
 PY     ?= $(VENV)/bin/python
 LOCKS := locks/cpu.txt locks/gpu.txt
 PIPELINE := demo data base sft difficulty distill grpo eval report sweep control preflight plan \
-  audit fetch doctor browse compare data-report push clean show
+  audit fetch doctor browse compare data-report push clean
 BENCHMARKS := bench bench-curriculum bench-time study gpu-check
 .PHONY: $(PIPELINE) $(BENCHMARKS) test test-fast test-slow test-vllm lint golden chaos docs help
 .PHONY: gpu-env lock vllm-cpu
@@ -104,7 +103,7 @@ test-vllm: $(VLLM)/ready
 lint: $(VENV)/ready
 	@"$$PY" -m ruff check . && "$$PY" -m ruff format --check . && "$$PY" -m mypy --no-error-summary
 	@"$$PY" -m deptry .
-	@$(VENV)/bin/zizmor --offline --strict-collection --min-severity medium --quiet .github
+	@"$$(dirname "$$PY")/zizmor" --offline --strict-collection --min-severity medium --quiet .github
 golden chaos: $(VENV)/ready
 	@OMP_NUM_THREADS=1 "$$PY" -m tests.$@ $$ARGS
 docs: $(VENV)/ready

@@ -77,6 +77,10 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
     own = ["-m", f"benchmarks.{row.module}", "--out", out]
     for key, value in values.items():
         own += [f"--{key}", *shlex.split(value)] if value else []
+    if values.get("seeds") and "control_seeds" in said:  # control runs of these alone
+        listed = [*map(str, said["control_seeds"] or [])]
+        controls = [seed for seed in shlex.split(values["seeds"]) if seed in listed]
+        own += ["--control_seeds", *(controls or ["[]"])]
     own += ["--config", str(keys)] if said else []
     before: list[str] = []
     if recipe:

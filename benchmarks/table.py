@@ -108,8 +108,7 @@ def tell(line: str) -> None:
 
 def hash_yaml(path: Path) -> str:
     """SHA-256 of what a YAML file says; comments and the order of keys do not count."""
-    found = read_yaml(str(path), "run")
-    said = {key: value for key, value in found.items() if value is not None}
+    said = read_yaml(str(path), "run")
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -54,7 +54,8 @@ def check_own(settings: Settings, key: str, base: type | None = None) -> None:
         if not is_own(name):
             continue
         if key not in settings.typed:
-            check_consent(name, f"{settings.path}: {key}", f", or type {key} on the command line")
+            where = f"{settings.place_of(key)}: {key}"
+            check_consent(name, where, f", or type {key} on the command line")
         load_own(name, key, base)
 
 

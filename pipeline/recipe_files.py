@@ -80,27 +80,33 @@ def read_layers(path: str, run_dir: str = "{run}") -> list[Layer]:
         name = said.pop(EXTENDS, None)
         layers.append((at, said))
         at = extended_file(at, name) if name is not None else ""
+        chain = [*(file for file, _ in layers), at]
+        if at in chain[:-1]:
+            raise UserError(f"{path}: {EXTENDS}: a circle, {' -> '.join(chain)}; take one out")
         if at and len(layers) == MAX_FILES:
-            chain = " -> ".join([*(file for file, _ in layers), at])
-            raise UserError(
-                f"{path}: {EXTENDS}: at most {MAX_FILES - 1} deep, found {chain}; copy the last "
-                "one's keys"
-            )
+            fault = f"at most {MAX_FILES - 1} deep, found {' -> '.join(chain)}"
+            raise UserError(f"{path}: {EXTENDS}: {fault}; copy the keys of the last one")
     return layers
 
 
 def extended_file(path: str, name: Any) -> str:
-    """The file of the same stage in the recipe that a file extends."""
+    """The file of the same name in the recipe that a file extends.
+
+    The recipe is looked for beside the file's own, then as RECIPE is. A file does not find itself:
+    a `grpo7b` of one's own extends the one of the package.
+    """
     where = f"{path}: {EXTENDS}"
     if not isinstance(name, str) or not name:
         raise UserError(f"{where}: must be a recipe, such as grpo7b, found {name!r}")
-    folder = find_recipe(name, where)
-    found = Path(folder, Path(path).name)
-    if not found.is_file():
-        raise UserError(f"{where}: {folder} has no {found.name}; name another recipe")
-    if found.samefile(path):
-        raise UserError(f"{where}: {name} is this recipe; name another, or leave it out")
-    return str(found)
+    own = Path(path)
+    folders = [own.parent.parent / name, Path("configs", name), RECIPES / name, Path(name)]
+    for file in (folder / own.name for folder in folders):
+        if file.is_file() and not file.samefile(own):
+            return str(file)
+    if any(folder.is_dir() for folder in folders):
+        raise UserError(f"{where}: {name} has no other {own.name}; name another recipe")
+    find_recipe(name, where)
+    raise UserError(f"{where}: no recipe {name}; name another one")
 
 
 def files_of(recipe: str) -> list[str]:

@@ -140,7 +140,7 @@ def read(argv: Sequence[str], env: Mapping[str, str]) -> Request:
 def name_shown(said: words.Words) -> tuple[str, ...]:
     """Of `show RECIPE [STAGE]`: make the recipe a variable, and return the stages."""
     named, said.goals = said.goals[1:], said.goals[:1]
-    if "recipe" not in said.typed and named:
+    if named and named[0] not in STAGES and "recipe" not in said.typed:
         said.variables["recipe"], *rest = named
         named = tuple(rest)
     for stage in named:
@@ -242,7 +242,7 @@ def name_model(model: str) -> str:
 
 def check_goals(request: Request) -> None:
     """Refuse goals and variables that contradict each other or the recipe."""
-    of_models = (*SCORING, "browse", "compare", "clean", "doctor", "fetch")
+    of_models = (*SCORING, "browse", "compare", "clean", "doctor", "fetch", "show")
     wrong = [goal for goal in request.goals if goal not in of_models]
     if wrong and is_for_scoring(request.recipe):
         raise UserError(
@@ -258,8 +258,9 @@ def check_goals(request: Request) -> None:
     ):
         files = "sft.yaml and distill.yaml read each other's results"
         raise UserError(f"{request.recipe}: {files}; change one of them")
-    if request.asks_for("clean") and len(request.goals) > 1:
-        raise UserError("clean: give it alone, without another goal")
+    for goal in ("clean", "show"):
+        if request.asks_for(goal) and len(request.goals) > 1:
+            raise UserError(f"{goal}: give it alone, without another goal")
     if request["model"] and request.asks_for("base"):
         fault = "takes the place of the model that base builds"
         raise UserError(f"MODEL={request['model']}: {fault}; leave one out")

@@ -102,7 +102,7 @@ class Settings(dict[str, Any]):
         env: environment variables that the YAML sets for the stage.
         typed: the keys of the command line.
         overlay: the overlay's path.
-        origins: the file of each key of the file, where that is one which it extends.
+        origins: the file that gives each key of the file: itself, or one that it extends.
     """
 
     def __init__(
@@ -230,12 +230,28 @@ def typed(
     return found
 
 
-def _check_consent(values: Mapping[str, Any], given: Mapping[str, Any], path: str) -> None:
+def _check_consent(
+    values: Mapping[str, Any], given: Mapping[str, Any], path: str, origins: Mapping[str, str]
+) -> None:
     """Refuse what a YAML may not decide; what is typed on the command line counts in its place."""
     for name, value in values.items():
         if name not in given:
-            consent.check_value(name, value, path)
-            consent.check_address(name, value, path)
+            place = origins.get(name, path)
+            consent.check_value(name, value, place)
+            consent.check_address(name, value, place)
+
+
+def _check_env(env: Any, place: str) -> None:
+    """Refuse environment variables that are no texts or numbers, or that a YAML may not set."""
+    try:
+        for name, value in validated(dict[str, Any], "env", env).items():
+            # A bare `off` would be set as False, 1.10 as 1.1.
+            validated(StrictStr | StrictInt, f"env: {name}", value)
+    except ValueError as error:
+        raise UserError(f"{place}: {error}") from error
+    if found := fault("env", env, takes_secret_urls=True):
+        raise UserError(f"{place}: env: {found}")
+    consent.check_env(env, place)
 
 
 def _command_line(argv: list[str]) -> dict[str, list[str]]:
@@ -279,7 +295,8 @@ def _scaled(overlay: dict[str, Any], file: dict[str, Any], known: dict[str, Key]
             scaled[name] = value
             continue
         factor = convert(name, value, Key(float), "overlay")
-        base = file.get(key, known[key].default)
+        given = file.get(key, UNSET)
+        base = known[key].default if given is UNSET else given
         scaled[key] = float(Decimal(str(base)) * Decimal(str(factor)))  # 5e-7 x 10 is 5e-6
     return scaled
 
@@ -359,24 +376,15 @@ def read_settings(
             key for key in MODEL_KEYS & known.keys() if changes[key] not in ([], config.get(key))
         }
         config |= {key: changes[key] for key in MODEL_KEYS & known.keys()}
-    env = config.pop("env", None) or {}
-    try:
-        for name, value in validated(dict[str, Any], "env", env).items():
-            # A bare `off` would be set as False, 1.10 as 1.1.
-            validated(StrictStr | StrictInt, f"env: {name}", value)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from error
-    if found := fault("env", env, takes_secret_urls=True):
-        raise UserError(f"{path}: env: {found}")
-    place = path or COMMAND_LINE
-    consent.check_env(env, place)
+    env, place = config.pop("env", None) or {}, path or COMMAND_LINE
+    _check_env(env, origins.get("env", place))
     file = typed(config, known, place, origins)
     given = {name: value_of(words, known.get(name)) for name, words in shell.items()}
     overrides = typed(given, known, COMMAND_LINE)
-    _check_consent(file, given, place)
+    _check_consent(file, given, place, origins)
     if overlay:
         changes = typed(_scaled(read_yaml(overlay, run_dir), file, known), known, overlay)
-        _check_consent(changes, given, overlay)
+        _check_consent(changes, given, overlay, {})
         overrides = changes | overrides
     typed_keys = {*shell, *by_model}
     settings = Settings(file, overrides, known, place, env, typed_keys, overlay or "", origins)

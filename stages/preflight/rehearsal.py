@@ -32,6 +32,7 @@ from pipeline.errors import UserError, run_cli
 from pipeline.keys import yaml_flags
 from pipeline.models.hub import user_cache
 from pipeline.own_code import own_files
+from pipeline.recipe_files import files_of
 from pipeline.settings import (
     COMMAND_LINE,
     Settings,
@@ -327,10 +328,8 @@ def inputs_of(found: Mapping[str, Settings], models: Mapping[str, str]) -> dict[
     names = {*models.values()}
     for settings in found.values():
         names |= {str(settings.get(key)) for key in ("train_file", "eval_file", "pass_rates")}
-        names |= {
-            str(settings.get("chat_template_path")),
-            f"{Path(settings.path).parent}/data.yaml",
-        }
+        names |= {str(settings.get("chat_template_path"))}
+        names |= {*files_of(str(Path(settings.path).parent))}
         names |= {*map(str, own_files(code_of(settings)))}
     state = {}
     for name in sorted(names):

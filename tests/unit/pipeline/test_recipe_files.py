@@ -12,9 +12,10 @@ from pipeline.commands import named_in
 from pipeline.errors import UserError
 from pipeline.freshness import finds_more
 from pipeline.recipe_files import files_of, read_yaml
-from pipeline.request import read
+from pipeline.request import check_goals, read
 from pipeline.settings import read_settings
 from pipeline.show import lines
+from pipeline.stages import RECIPES
 from stages.arguments import GrpoArguments
 
 HF = ("GRPOConfig", "ModelConfig")
@@ -62,18 +63,54 @@ def test_a_wrong_value_names_the_file_that_has_it(recipes):
         read_settings(GrpoArguments, HF, ["--config", path])
     wrong, unknown = error.value.lines
     assert wrong.startswith(f"{root}: min_pass_rate") and unknown.startswith(f"{path}: unknown key")
+    path = recipes("leaf", "extends: root\n")
+    for text in (
+        "env: {PYTHONPATH: x}\n",
+        "env: {OMP_NUM_THREADS: off}\n",
+        "trust_remote_code: true\n",
+    ):
+        root = recipes("root", ROOT + text)
+        with pytest.raises(UserError, match=f"^{root}: "):
+            read_settings(GrpoArguments, HF, ["--config", path])
+
+
+def test_null_is_scaled_as_the_default(recipes):
+    recipes("root", ROOT + "learning_rate: 1.0e-5\n")
+    path = recipes("leaf", "extends: root\nlearning_rate: null\n")
+    Path("lora.yaml").write_text("learning_rate_factor: 10\n")
+    settings = read_settings(GrpoArguments, HF, ["--config", path, "--overlay", "lora.yaml"])
+    assert settings["learning_rate"] == pytest.approx(10 * settings.default_of("learning_rate"))
+
+
+def test_a_recipe_is_found_beside_its_own_and_then_where_recipe_finds_it(recipes, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    for name, text in (
+        ("base", "beta: 0.1\n"),
+        ("kid", "extends: base\n"),
+        ("own", "extends: grpo7b\n"),
+    ):
+        (elsewhere / name).mkdir(parents=True)
+        (elsewhere / name / "grpo.yaml").write_text(text)
+    recipes("base", "beta: 0.2\n")
+    assert read_yaml(str(elsewhere / "kid/grpo.yaml"))["beta"] == 0.1
+    shipped = read_yaml(str(RECIPES / "grpo7b/grpo.yaml"))
+    assert read_yaml(str(elsewhere / "own/grpo.yaml")) == shipped
+    copy = recipes("grpo7b", "extends: grpo7b\nbeta: 0.5\n")  # of one's own, on the shipped one
+    assert read_yaml(copy) == shipped | {"beta": 0.5}
+    # A recipe of the package takes nothing from a folder of the user's.
+    assert read_yaml(str(RECIPES / "grpo7b-published/grpo.yaml"))["beta"] == shipped["beta"]
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("extends: rooot", "did you mean root?"),
-        ("extends: leaf", "leaf is this recipe"),
-        ("extends: bare", "configs/bare has no grpo.yaml"),
+        ("extends: leaf", "leaf has no other grpo.yaml"),
+        ("extends: bare", "bare has no other grpo.yaml"),
         ("extends: [root]", "must be a recipe"),
         ("extends: ''", "must be a recipe"),
         ("extends: third", "at most 2 deep"),
-        ("extends: back", "at most 2 deep"),
+        ("extends: back", "a circle"),
     ],
 )
 def test_what_cannot_be_extended_is_refused_in_one_line(text, fault, recipes):
@@ -109,12 +146,18 @@ def test_what_reads_a_whole_recipe_reads_what_its_files_extend(recipes):
     [
         ("show grpo7b sft grpo", "configs/grpo7b", ("sft", "grpo")),
         ("show RECIPE=grpo7b sft", "configs/grpo7b", ("sft",)),
+        ("show grpo", "configs/tiny-cpu", ("grpo",)),
         ("show", "configs/tiny-cpu", ()),
     ],
 )
 def test_show_takes_a_recipe_and_stages(words, recipe, stages):
     request = read(words.split(), {})
     assert (request.recipe, request.shown, request.goals) == (recipe, stages, ("show",))
+
+
+def test_show_stands_alone():
+    with pytest.raises(UserError, match=r"^show: give it alone"):
+        check_goals(read(["data", "show"], {}))
 
 
 def test_what_show_prints_is_the_yaml_that_a_stage_reads():
