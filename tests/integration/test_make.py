@@ -114,7 +114,7 @@ def test_the_makefile_is_a_menu_for_any_make():
     known = {name: found.replace("\\", "").split() for name, found in listed}
     rules = {one for word in phony for one in known.get(word[2:-1], [word])}
     assert {*names.targets()} == rules
-    assert {*known["PIPELINE"]} == {*stages.GOALS}
+    assert {*known["PIPELINE"], "show"} == {*stages.GOALS}  # make would start the stages it shows
 
 
 def test_a_mistake_is_one_line_before_torch_is_imported():

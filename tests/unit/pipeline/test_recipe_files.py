@@ -26,6 +26,7 @@ ROOT = "model_name_or_path: m\ntrain_file: a.jsonl\noutput_dir: '{run}/grpo'\n"
 def recipes(tmp_path, monkeypatch):
     """Writes `configs/NAME/FILE` and returns its path; each recipe has a data.yaml, too."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ALLOW_CODE", raising=False)
 
     def write(name, text, file="grpo.yaml"):
         folder = Path("configs", name)
