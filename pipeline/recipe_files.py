@@ -26,20 +26,25 @@ def find_config(name: str) -> str:
     return str(here if here.exists() or not (RECIPES / name).exists() else RECIPES / name)
 
 
-def find_recipe(name: str, where: str = "RECIPE") -> str:
+def find_recipe(name: str) -> str:
     """The folder of a recipe: one of configs/, one of the package's, or any folder.
 
     Raises:
-        UserError: no recipe of this name, with the nearest one; begins with `where`.
+        UserError: no recipe of this name, with the nearest one.
     """
     short = name.rstrip("/").removeprefix("configs/")
     for place in (find_config(short), name.rstrip("/")):
         if has_file("data", place) or is_for_scoring(place):
             return place
-    known = known_recipes()
+    raise unknown_recipe(name)
+
+
+def unknown_recipe(name: str, where: str = "RECIPE") -> UserError:
+    """The error for a name that no recipe has, with the nearest one; begins with `where`."""
+    short, known = name.rstrip("/").removeprefix("configs/"), known_recipes()
     near = nearest(short, known)
     remedy = f"did you mean {near}?" if near else f"choose from {', '.join(known)}"
-    raise UserError(f"{where}: no recipe in configs/{short}; {remedy}")
+    return UserError(f"{where}: no recipe in configs/{short}; {remedy}")
 
 
 def known_recipes() -> list[str]:
@@ -56,12 +61,12 @@ def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
 
 
 def merged(layers: list[Layer]) -> dict[str, Any]:
-    """The keys of all layers; a former one hides those of a later one."""
+    """The keys of all layers; an earlier layer overrides a later one."""
     return dict(ChainMap(*(keys for _, keys in layers)))
 
 
 def read_layers(path: str, run_dir: str = "{run}") -> list[Layer]:
-    """A YAML file and those that it extends; a key of a former one hides that of a later one.
+    """A YAML file, then the one that it extends, and so on; an earlier one overrides a later one.
 
     Args:
         run_dir: replaces `{run}` in keys and values.
@@ -71,7 +76,7 @@ def read_layers(path: str, run_dir: str = "{run}") -> list[Layer]:
     """
     layers: list[Layer] = []
     at = path
-    while at:
+    while True:
         if not Path(at).is_file():
             raise UserError(f"{at}: no such config file; recipes are in configs/<recipe>/")
         said = strict_yaml.read(at, run_dir)
@@ -79,14 +84,15 @@ def read_layers(path: str, run_dir: str = "{run}") -> list[Layer]:
             raise UserError(f"{at}: must be a mapping `key: value`, found {type(said).__name__}")
         name = said.pop(EXTENDS, None)
         layers.append((at, said))
-        at = extended_file(at, name) if name is not None else ""
-        chain = [*(file for file, _ in layers), at]
-        if at in chain[:-1]:
-            raise UserError(f"{path}: {EXTENDS}: a circle, {' -> '.join(chain)}; take one out")
-        if at and len(layers) == MAX_FILES:
-            fault = f"at most {MAX_FILES - 1} deep, found {' -> '.join(chain)}"
+        if name is None:
+            return layers
+        at, read = extended_file(at, name), [file for file, _ in layers]
+        chain = " -> ".join([*read, at])
+        if at in read:
+            raise UserError(f"{path}: {EXTENDS}: a cycle, {chain}; take one out")
+        if len(layers) == MAX_FILES:
+            fault = f"at most {MAX_FILES - 1} deep, found {chain}"
             raise UserError(f"{path}: {EXTENDS}: {fault}; copy the keys of the last one")
-    return layers
 
 
 def extended_file(path: str, name: Any) -> str:
@@ -105,8 +111,7 @@ def extended_file(path: str, name: Any) -> str:
             return str(file)
     if any(folder.is_dir() for folder in folders):
         raise UserError(f"{where}: {name} has no other {own.name}; name another recipe")
-    find_recipe(name, where)
-    raise UserError(f"{where}: no recipe {name}; name another one")
+    raise unknown_recipe(name, where)
 
 
 def files_of(recipe: str) -> list[str]:

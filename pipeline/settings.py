@@ -178,11 +178,11 @@ class Settings(dict[str, Any]):
         return self._origins.get(key, self.path)
 
     def places(self) -> list[str]:
-        """Where values come from, in the order in which they hide those of the next."""
+        """Where values come from; an earlier place overrides a later one."""
         return list(dict.fromkeys([COMMAND_LINE, self.overlay, *self._origins.values(), self.path]))
 
     def given(self) -> dict[str, Any]:
-        """The keys that are given; None is one that is given its default again."""
+        """The keys that are given; None where `null` asks for the default."""
         return {key: self.get(key) for key in self._file | self._overrides}
 
     def asks_for(self, key: str) -> bool:

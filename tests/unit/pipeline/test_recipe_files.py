@@ -111,7 +111,7 @@ def test_a_recipe_is_found_beside_its_own_and_then_where_recipe_finds_it(recipes
         ("extends: [root]", "must be a recipe"),
         ("extends: ''", "must be a recipe"),
         ("extends: third", "at most 2 deep"),
-        ("extends: back", "a circle"),
+        ("extends: back", "a cycle"),
     ],
 )
 def test_what_cannot_be_extended_is_refused_in_one_line(text, fault, recipes):
