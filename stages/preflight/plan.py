@@ -171,15 +171,15 @@ class Planner:
     def generate(self, stage: str, problems: int, samples: float, values: Settings) -> Stage:
         model, mean = read_model(self.recipe.shape("grpo")), self.completion(values.max_new_tokens)
         num = problems * samples
-        seconds = roofline.generation_seconds(
-            model,
-            self.gpu,
-            num=num / self.args.gpus,
-            prompt=self.args.prompt_tokens,
-            mean=mean,
-            longest=values.max_new_tokens,
-            cache=roofline.cache_tokens(model, self.gpu, ALONE),
-        )
+        each, prompt, longest = num / self.args.gpus, self.args.prompt_tokens, values.max_new_tokens
+        if values.backend == "hf":
+            rows = values.batch_size
+            seconds = roofline.loop_seconds(model, self.gpu, each, rows, prompt, mean, longest)
+        else:
+            cache = roofline.cache_tokens(model, self.gpu, ALONE)
+            seconds = roofline.generation_seconds(
+                model, self.gpu, each, prompt, mean, longest, cache
+            )
         what = f"{problems:,} problems x {samples:.3g} completions x {mean:,.0f} tokens"
         return Stage(stage, what, seconds, num * mean)
 
@@ -220,18 +220,15 @@ def grpo_seconds(
     is_padded: bool = False,
 ) -> dict[str, float]:
     """Seconds of one generation batch, `num` completions a GPU: written, scored, trained on."""
-    parallel = values.vllm_tensor_parallel_size if values.use_vllm else 1
     rows = values.per_device_train_batch_size
-    generation = roofline.generation_seconds(
-        model,
-        gpu,
-        num=num * parallel,
-        prompt=prompt,
-        mean=mean,
-        longest=longest,
-        cache=roofline.cache_tokens(model, gpu, share, parallel),
-        parallel=parallel,
-    )
+    if values.use_vllm:
+        parallel = values.vllm_tensor_parallel_size
+        cache = roofline.cache_tokens(model, gpu, share, parallel)
+        generation = roofline.generation_seconds(
+            model, gpu, num * parallel, prompt, mean, longest, cache, parallel
+        )
+    else:
+        generation = roofline.loop_seconds(model, gpu, num, math.ceil(num), prompt, mean, longest)
     update = roofline.update_passes(values.gradient_checkpointing, not values.use_peft)
     num_micro_batches = max(1, round(num / rows))
     is_scored = keeps_old_logps(values, num_micro_batches) + (values.beta != 0)

@@ -18,6 +18,9 @@ OVERHEAD, EACH = 0.005, 4e-5  # seconds of a decoding step beside it: scheduling
 # Seconds of the host for a layer of a forward pass, at most: beside an H200 an update of 8 passes,
 # each worth 4 forward passes, took 1.21 s with 24 layers (docs/results/gpu.md).
 LAUNCH = 1.5e-3
+# Seconds of a layer in a step of transformers' loop, at least: on an H200 it wrote 64 completions of
+# 512 tokens in 10.5 s with 24 layers (docs/results/gpu.md).
+LOOP = 8.5e-4
 SYNC = 5.0  # seconds a generation batch: new weights, the engine's sleep and waking, rewards
 LOW, HIGH = 0.8, 1.7  # measured / planned seconds of the runs that the constants were chosen on
 PIECES = 64  # of the end of a generation, whose completions become fewer
@@ -153,17 +156,42 @@ def generation_seconds(
         mean: tokens of a completion; lengths are taken as exponential, cut at `longest`.
         cache: tokens that its cache holds: fewer completions than `num` may run together.
     """
-    speed, bandwidth = gpu.speed(model) * parallel, BANDWIDTH * gpu.bandwidth * parallel
-    prefill = num * prompt * forward_flops(model, prompt) / speed
+    speed = gpu.speed(model) * parallel
+    together = max(1.0, min(num, cache / (prompt + mean)))
 
     def step(running: float, context: float) -> float:
-        read = 2 * model.params + model.cached * running * context
-        bound = max(read / bandwidth, running * forward_flops(model, 0) / speed)
-        return bound + OVERHEAD + EACH * running
+        return step_bound(model, gpu, running, context, parallel) + OVERHEAD + EACH * running
 
-    together = max(1.0, min(num, cache / (prompt + mean)))
     full = (num - together) * mean / together * step(together, prompt + mean)
-    end = min(longest, mean * (math.log(together) + 0.5772))  # of the longest of so many
+    end = last_end(together, mean, longest)
     times = [(n + 0.5) * end / PIECES for n in range(PIECES)]
     tail = sum(step(together * math.exp(-t / mean), prompt + t) for t in times)
-    return prefill + full + tail * end / PIECES
+    return num * prompt * forward_flops(model, prompt) / speed + full + tail * end / PIECES
+
+
+def loop_seconds(
+    model: Model, gpu: Device, num: float, rows: int, prompt: float, mean: float, longest: float
+) -> float:
+    """Seconds in which transformers writes `num` completions, `rows` at a time.
+
+    A batch lasts until its longest completion ends; the next one starts after it.
+    """
+    rows = max(1, min(rows, math.ceil(num)))
+    end = last_end(rows, mean, longest)
+    step = max(LOOP * model.layers, step_bound(model, gpu, rows, prompt + end / 2))
+    prefill = num * prompt * forward_flops(model, prompt) / gpu.speed(model)
+    return prefill + math.ceil(num / rows) * end * step
+
+
+def step_bound(
+    model: Model, gpu: Device, running: float, context: float, parallel: int = 1
+) -> float:
+    """Seconds of one token of each running completion, by bandwidth or operations alone."""
+    read = 2 * model.params + model.cached * running * context
+    computed = running * forward_flops(model, 0) / gpu.speed(model)
+    return max(read / (BANDWIDTH * gpu.bandwidth), computed) / parallel
+
+
+def last_end(num: float, mean: float, longest: float) -> float:
+    """Expected tokens of the longest of `num` completions of exponential lengths."""
+    return min(longest, mean * (math.log(num) + 0.5772))

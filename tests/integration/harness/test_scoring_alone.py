@@ -75,7 +75,7 @@ def test_another_recipe_gives_the_prompt_and_another_run_s_card_is_left_alone(sc
     (trained / "README.md").write_text("its own scores")
     made = {"stage": "grpo", "config": {}, "counts": {}, "files": {}, "inputs": {}}
     (trained / "manifest.json").write_text(json.dumps(made))
-    run, asked = score("math500", samples="0", RECIPE="qwen2.5-1.5b")
+    run, asked = score("math500", samples="0", RECIPE="qwen2.5-1.5b", backend="hf")
     assert run.parent.name.startswith("qwen2.5-1.5b-my.model-")
     scores = read_scores(run / "eval/my.model")
     assert scores["settings"]["prompt"] == "think" and scores["settings"]["official"] == []

@@ -65,6 +65,26 @@ def test_a_batch_shares_the_weights_until_the_cache_is_full():
     assert roofline.cache_tokens(SEVEN, GPU, 0.5) == room / (4 * 28 * 512)
 
 
+def test_transformers_writes_batch_after_batch():
+    def seconds(num, rows, longest=512):
+        return roofline.loop_seconds(SEVEN, GPU, num, rows, prompt=0, mean=1e9, longest=longest)
+
+    one = seconds(8, 8)  # a step reads the weights, or takes each layer's least time
+    read = (2 * SEVEN.params + SEVEN.cached * 8 * 256) / (roofline.BANDWIDTH * GPU.bandwidth)
+    assert one == pytest.approx(512 * max(read, 28 * roofline.LOOP))
+    assert seconds(24, 8) == pytest.approx(3 * one) and seconds(17, 8) == pytest.approx(3 * one)
+    assert seconds(8, 64) == pytest.approx(one)  # no more rows than there are
+    assert seconds(8, 8, longest=1024) > 1.99 * one
+
+
+def test_what_transformers_writes_takes_longer():
+    slow = planned("qwen2.5-0.5b", keys=["eval.backend=hf", "grpo.use_vllm=false"])
+    fast = planned("qwen2.5-0.5b")
+    assert slow["eval"].seconds > 10 * fast["eval"].seconds
+    assert slow["grpo"].seconds > 1.3 * fast["grpo"].seconds
+    assert slow["eval"].tokens == fast["eval"].tokens
+
+
 @pytest.mark.parametrize(
     ("update_tokens", "is_padded", "passes", "tokens"),
     [  # rows of 160, 109, 58 and 24 tokens, two in a micro-batch
