@@ -18,8 +18,8 @@ OVERHEAD, EACH = 0.005, 4e-5  # seconds of a decoding step beside it: scheduling
 # Seconds of the host for a layer of a forward pass, at most: beside an H200 an update of 8 passes,
 # each worth 4 forward passes, took 1.21 s with 24 layers (docs/results/gpu.md).
 LAUNCH = 1.5e-3
-# Seconds of a layer in a step of transformers' loop, at least: on an H200 it wrote 64 completions of
-# 512 tokens in 10.5 s with 24 layers (docs/results/gpu.md).
+# Seconds of a layer in a step of transformers' loop, at least: with 24 layers an H200 wrote 64
+# completions of 512 tokens in 10.5 s (docs/results/gpu.md).
 LOOP = 8.5e-4
 SYNC = 5.0  # seconds a generation batch: new weights, the engine's sleep and waking, rewards
 LOW, HIGH = 0.8, 1.7  # measured / planned seconds of the runs that the constants were chosen on
