@@ -18,7 +18,7 @@ Each stage reads one flat YAML file, `configs/<recipe>/<stage>.yaml`. These are 
 `.venv/bin/python -m stages.grpo --help` prints those of TRL and transformers too, with their types.
 An unknown key is an error, and `null` restores a default ([which value
 wins](commands.md#change-one-key)). Every YAML also takes `env`, a mapping of environment variables
-for speed and logging; others need `ALLOW_CODE=1`. `python -m docs.keys` writes this page.
+for speed and logging; others need `ALLOW_CODE=1`.
 """
 HUGGING_FACE = """
 Also all keys of TRL's `{}` and `{}`. Our defaults differ for {}.
@@ -26,7 +26,8 @@ Also all keys of TRL's `{}` and `{}`. Our defaults differ for {}.
 SAMPLING = """
 ## Sampling
 
-`difficulty.yaml`, `distill.yaml` and `eval.yaml` take these keys. Their sections add to them.
+`difficulty.yaml`, `distill.yaml` and `eval.yaml` take these keys. A section below lists the keys
+and the defaults that its file has besides.
 """
 GUARDS = """
 ### Guards
