@@ -454,6 +454,14 @@ def test_refill_asks_for_as_many_as_the_rank_with_most_uniform_groups():
     assert refill.state_dict() == refill.curriculum.state_dict()
 
 
+def test_refill_takes_problems_that_were_not_read_before_it_repeats_any():
+    refill = Refill(build(20, rest=0, num_components=1), max_rounds=2)
+    read = refill.candidates(1)
+    first = refill.choose(len(read))
+    assert {*first} == {*read} and len(read) < 10
+    assert not {*first} & {*refill.next_round(groups_of(first, [1] * len(read)))}
+
+
 # A curriculum of the user's own
 
 
