@@ -26,8 +26,8 @@ Also all keys of TRL's `{}` and `{}`. Our defaults differ for {}.
 SAMPLING = """
 ## Sampling
 
-`difficulty.yaml`, `distill.yaml` and `eval.yaml` take these keys. A section below lists the keys
-and the defaults that its file has besides.
+`difficulty.yaml`, `distill.yaml` and `eval.yaml` take these keys. Their own sections
+list what they add, and other defaults.
 """
 GUARDS = """
 ### Guards
