@@ -20,6 +20,7 @@ from stages.preflight.inputs import load_shape, read_recipe
 from stages.preflight.passes import Work, count_update, split, update_of
 from stages.preflight.plan import PlanArguments, grpo_seconds, main, plan, warnings
 from stages.trainer.update import fill_passes
+from tests.files import write_rows
 from tests.recipes import FULL
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +31,7 @@ ONE_EACH = ["sft.gradient_accumulation_steps=1", "grpo.gradient_accumulation_ste
 
 
 def planned(name, **given):
-    gpus = given.pop("gpus", None) or RECIPES[name]
+    gpus = given.pop("gpus", None) or RECIPES.get(name, 1)
     given |= {"accelerate": "fsdp2"} if gpus > 1 else {}
     recipe = str(ROOT / "configs" / name)
     return {s.name: s for s in plan(PlanArguments(recipe=recipe, gpus=gpus, **given))[1]}
@@ -123,8 +124,11 @@ def test_the_page_s_passes_and_tokens_are_the_plan_s(name):
     assert work.passes == trl.passes
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_hours_of_the_readmes_are_the_plan_s(name):
+@pytest.mark.parametrize("name", FULL)
+def test_the_hours_of_the_readmes_are_the_plan_s(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where own-problems looks for its file
+    row = {"question": "What is 12 plus 30?", "answer": "42"}
+    write_rows(tmp_path / "problems.jsonl", [row] * 600)
     text = (ROOT / "configs" / name / "README.md").read_text(encoding="utf-8")
     said = re.search(r"\*\*Hours\*\*: about ([\d.,]+)", text)[1].rstrip(".,").replace(",", "")
     hours = sum(stage.seconds for stage in planned(name).values()) / 3600
