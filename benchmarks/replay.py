@@ -28,7 +28,7 @@ from scipy import optimize, special, stats
 from benchmarks.table import markdown
 from pipeline.errors import UserError, run_cli
 from pipeline.models.tokenizer import load_tokenizer
-from pipeline.settings import parse
+from pipeline.settings import parse, setting
 from stages.arguments import GrpoArguments
 from stages.trainer.curriculum import PredictiveCurriculum
 
@@ -43,18 +43,12 @@ class ReplayArguments:
     """Keys of the command line."""
 
     files: list[str] = field(metadata={"help": "the run's completions_<step>.parquet"})
-    reward: str | None = field(
-        default=None, metadata={"help": "column that is above 0 where a completion is correct"}
+    reward: str | None = setting(None, "column that is above 0 where a completion is correct")
+    num_generations: int | None = setting(
+        None, "rollouts in a group, where the log does not show it"
     )
-    num_generations: int | None = field(
-        default=None, metadata={"help": "rollouts in a group, where the log does not show it"}
-    )
-    pool_size: int | None = field(
-        default=None, metadata={"help": "problems of the pool, where the log has not seen all"}
-    )
-    tokenizer: str | None = field(
-        default=None, metadata={"help": "folder or hub id, to count tokens and not characters"}
-    )
+    pool_size: int | None = setting(None, "problems of the pool, where the log has not seen all")
+    tokenizer: str | None = setting(None, "folder or hub id, to count tokens and not characters")
 
 
 @dataclass
@@ -272,7 +266,7 @@ def predict(
     return found
 
 
-def render(found: dict[str, dict[str, float]], total: float, unit: str) -> list[dict[str, str]]:
+def render(found: dict[str, dict[str, float]], unit: str) -> list[dict[str, str]]:
     """The rows of the table."""
     rows = []
     for mode, mean in found.items():
@@ -281,7 +275,6 @@ def render(found: dict[str, dict[str, float]], total: float, unit: str) -> list[
             "zero-variance groups": f"{mean['no_variance']:.1%}",
             f"{unit} for one informative group": f"{mean['cost']:,.0f}",
             "saved": f"{saved:.0%}",
-            f"of the log's {total:,.0f} {unit}": f"{total * saved:,.0f}",
         }
         for key, text in values.items():
             if "nan" in text or text == "inf":
@@ -304,17 +297,15 @@ def main() -> None:
     if num_problems < num_seen:
         raise UserError(f"--pool_size: {num_problems}, but the log has {num_seen} problems")
     predicted, seen, margin = check_halves(log)
-    num_right = int(log.right.sum())
-    total = num_right * log.costs[1] + (num_groups * log.size - num_right) * log.costs[0]
     unit = "tokens" if args.tokenizer else "characters"
-    rows = render(predict(log, num_problems), total, unit)
+    rows = render(predict(log, num_problems), unit)
     lines = [
         f"{num_groups:,} groups of {log.size} in {len(np.unique(log.batch))} generations, "
         f"{num_seen:,} of {num_problems:,} problems; "
         f"zero-variance groups: {log.has_no_variance().mean():.1%}",
         f"Check: the first half predicts {predicted:.1%} zero-variance groups for the second; "
         f"it has {seen:.1%}; chance alone: {100 * margin:.1f} points",
-        f"\n{markdown(rows)}\n",
+        f"\n{markdown(rows, is_aligned=True)}\n",
         f"offline counts the {NUM_SCORING} completions a problem that its filter is made of",
     ]
     sys.stdout.write("\n".join(lines) + "\n")

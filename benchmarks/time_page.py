@@ -4,7 +4,6 @@ A result is a line of the finished runs, with the SFT model's test before its ow
 """
 
 import math
-from collections import Counter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,12 +21,6 @@ AXES = ("seconds", "tokens")
 COUNTED = ", cost counted"  # in the name of a row
 NO_CURRICULUM = "ours, no curriculum"
 FEWEST_SEEDS = 5  # of a bootstrap
-NAMES = {  # of the lines of a purpose
-    "start": "of SFT models",
-    "rate": "for learning rates",
-    "seed": "of the arms",
-    "part": "of the parts",
-}
 TITLE = "Time to the same accuracy, beside stock TRL"
 HOW = """\
 `make bench-time` trains the recipe `{recipe}` from its SFT model. "stock" is TRL's own
@@ -73,9 +66,8 @@ AGAIN = """\
 {command}
 ```
 
-It runs what `{lines}` does not have yet. That file has a line for each run: {counts}.{unused} A run
-takes up to {seconds:,.0f} seconds of a core, tests aside."""
-UNUSED = " It also has {num} of seeds that started afresh on another machine; they do not count."
+It runs what `{lines}` does not have yet. A run takes up to {seconds:,.0f} seconds of a core, tests
+aside."""
 
 
 # Figures
@@ -353,22 +345,16 @@ def write(args: Any, bench: Any) -> None:
         before = fmean(of_parts["curriculum"]["before"])
         about = PARTS.format(steps=args.part_steps, seeds=seeds, before=before)
         notes += [*wrapped(about), table.markdown(part_rows(of_parts))]
-    tuned, seeds = bench.tuned(), ", ".join(map(str, args.tuning_seeds))
-    used = [line for purpose in ("rate", "seed", "part") for line in bench.used_lines(purpose)]
-    lines = [line for line in bench.lines if line in used]  # in their order
+    tuned = bench.tuned()
     if args.tuning_seeds:
-        num = len(next(line for line in lines if line["purpose"] == "rate")["final"])
+        num = len(bench.used_lines("rate")[0]["final"])
+        seeds = ", ".join(map(str, args.tuning_seeds))
         rates = RATES.format(problems=num, seeds=seeds, curriculum=NO_CURRICULUM)
         notes += [*wrapped(rates), table.markdown(rate_rows(tuned))]
-    num_unused = len(bench.lines) - len(lines)
-    purposes = Counter(line["purpose"] for line in lines)
-    counts = ", ".join(f"{purposes[one]} {name}" for one, name in NAMES.items())
-    seconds = [line["steps"]["seconds"][-1] for line in lines if line["steps"]["seconds"]]
+    seconds = [run["steps"]["seconds"][-1] for run in results.values()]
     recipe = Path(args.grpo_config).parent.name
-    again = AGAIN.format(
-        command=f"make bench-time RECIPE={recipe}", lines=bench.path.name, counts=counts,
-        seconds=max(seconds), unused=UNUSED.format(num=num_unused) if num_unused else "",
-    )  # fmt: skip
+    command = f"make bench-time RECIPE={recipe}"
+    again = AGAIN.format(command=command, lines=bench.path.name, seconds=max(seconds))
     notes += wrapped(again)
     how = HOW.format(
         recipe=recipe, stock_steps=args.stock_steps, our_steps=args.our_steps,
@@ -379,6 +365,5 @@ def write(args: Any, bench: Any) -> None:
         args.out, TITLE, table.wrap(how), arm_rows(arms),
         {"arms": arms, "beside_stock": beside_stock, "curricula": curricula, "parts": of_parts,
          "tuned": tuned},
-        *notes, figures_to=path.with_suffix(".json"),
-        made_with=table.made_with((line["purpose"], line["about"]) for line in lines),
+        *notes, figures_to=path.with_suffix(".json"), runs=bench.path.name,
     )  # fmt: skip

@@ -111,6 +111,6 @@ def test_every_mode_is_held_against_uniform_sampling():
     assert found["offline"]["no_variance"] < 0.2  # its filter has seen each problem
     # A mode without an informative group promises nothing.
     (_, none) = replay.render(
-        {"off": found["off"], "x": {"no_variance": 1.0, "cost": np.inf}}, 1, "tokens"
+        {"off": found["off"], "x": {"no_variance": 1.0, "cost": np.inf}}, "tokens"
     )
     assert none["saved"] == "none" and none["zero-variance groups"] == "100.0%"
