@@ -230,9 +230,12 @@ def write(args: Any, starts: dict[int, Record], arms: dict[str, dict[int, Record
         sft_steps=f" ({' '.join(continued)} steps)" if continued else "",
     )  # fmt: skip
     data = {"figures": figures, "gains": found, "curves": sweep_page.seed_curves(rows)}
-    parts = [
-        picture, "## Gains in points, paired by problem", table.markdown(gain_rows(found)), meaning,
-    ]  # fmt: skip
+    gained = [
+        {"": label} | {column: table.show_interval(one, 1, 1) for column, one in row.items()}
+        for label, row in found.items()
+    ]
+    head = "## Gains in points, paired by problem"
+    parts = [picture, head, table.markdown(gained), meaning]
     table.publish(
         str(page), f"What GRPO taught: `{recipe}`", table.wrap(how),
         [
@@ -254,11 +257,3 @@ def seeds_of(row: str, arms: dict[str, dict[int, Record]]) -> str:
 def listing(values: Iterable[Any]) -> str:
     """`0 1 2`."""
     return " ".join(map(str, values))
-
-
-def gain_rows(found: dict[str, dict[str, table.Interval]]) -> list[dict[str, str]]:
-    """The rows of the table of gains."""
-    return [
-        {"": label} | {column: table.show_interval(one, 1, 1) for column, one in row.items()}
-        for label, row in found.items()
-    ]

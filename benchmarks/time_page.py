@@ -178,26 +178,6 @@ def compare_all(results: Results, base: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def arm_figures(results: Results, stock_steps: int) -> dict[str, dict[str, Any]]:
-    """What each arm did: means over its runs."""
-    figures = {}
-    for arm in dict.fromkeys(name for name, _ in results):
-        runs = [run for (name, _), run in results.items() if name == arm]
-        zero_std = [run["steps"]["zero_std"] for run in runs]
-        figures[arm] = {
-            "rate": runs[0]["rate"],
-            "seeds": len(runs),
-            "steps": len(zero_std[0]),
-            "seconds": fmean(run["steps"]["seconds"][-1] for run in runs),
-            "tokens": fmean(run["steps"]["tokens"][-1] for run in runs),
-            "zero_std_first": fmean(one for shares in zero_std for one in shares[:stock_steps]),
-            "zero_std": fmean(one for shares in zero_std for one in shares),
-            "start": fmean(run["tests"][0]["accuracy"] for run in runs),
-            "end": fmean(fmean(run["final"]) for run in runs),
-        }
-    return figures
-
-
 def part_figures(parts: Results) -> dict[str, dict[str, list[float]]]:
     """Seconds of a step and of its halves, for each seed, by the part that was added last."""
     figures: dict[str, dict[str, list[float]]] = {}
@@ -221,23 +201,26 @@ def part_figures(parts: Results) -> dict[str, dict[str, list[float]]]:
 # Tables
 
 
-def arm_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
-    """The table of what the arms did."""
-    return [
-        {
+def arm_rows(results: Results, stock_steps: int) -> list[dict[str, str]]:
+    """The table of what the arms did: means over their runs."""
+    rows = []
+    for arm in dict.fromkeys(name for name, _ in results):
+        runs = [run for (name, _), run in results.items() if name == arm]
+        zero_std = [run["steps"]["zero_std"] for run in runs]
+        first = fmean(one for shares in zero_std for one in shares[:stock_steps])
+        rows.append({
             "arm": arm,
-            "learning rate": f"{row['rate']:g}",
-            "seeds": str(row["seeds"]),
-            "steps": str(row["steps"]),
-            "seconds": f"{row['seconds']:,.0f}",
-            "tokens": f"{row['tokens']:,.0f}",
-            "zero-variance": f"{row['zero_std_first']:.2f}",
-            "in all": f"{row['zero_std']:.2f}",
-            "start": f"{100 * row['start']:.1f}",
-            "end": f"{100 * row['end']:.1f}",
-        }
-        for arm, row in figures.items()
-    ]
+            "learning rate": f"{runs[0]['rate']:g}",
+            "seeds": str(len(runs)),
+            "steps": str(len(zero_std[0])),
+            "seconds": f"{fmean(run['steps']['seconds'][-1] for run in runs):,.0f}",
+            "tokens": f"{fmean(run['steps']['tokens'][-1] for run in runs):,.0f}",
+            "zero-variance": f"{first:.2f}",
+            "in all": f"{fmean(one for shares in zero_std for one in shares):.2f}",
+            "start": f"{100 * fmean(run['tests'][0]['accuracy'] for run in runs):.1f}",
+            "end": f"{100 * fmean(fmean(run['final']) for run in runs):.1f}",
+        })  # fmt: skip
+    return rows
 
 
 def needed_rows(figures: dict[str, dict[str, Any]], is_whole: bool = True) -> list[dict[str, str]]:
@@ -328,8 +311,8 @@ def write(args: Any, bench: Any) -> None:
     """
     path, results, parts = Path(args.out), bench.results("seed"), bench.results("part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    arms, beside_stock = arm_figures(results, args.stock_steps), compare_all(results, "stock")
-    curricula, of_parts = compare_all(results, NO_CURRICULUM), part_figures(parts)
+    beside_stock, curricula = (compare_all(results, base) for base in ("stock", NO_CURRICULUM))
+    of_parts, tuned = part_figures(parts), bench.tuned()
     picture = path.with_suffix(".png")
     draw(picture, results)
     notes = [
@@ -345,7 +328,6 @@ def write(args: Any, bench: Any) -> None:
         before = fmean(of_parts["curriculum"]["before"])
         about = PARTS.format(steps=args.part_steps, seeds=seeds, before=before)
         notes += [*wrapped(about), table.markdown(part_rows(of_parts))]
-    tuned = bench.tuned()
     if args.tuning_seeds:
         num = len(bench.used_lines("rate")[0]["final"])
         seeds = ", ".join(map(str, args.tuning_seeds))
@@ -362,8 +344,7 @@ def write(args: Any, bench: Any) -> None:
         last_samples=args.last_samples,
     )  # fmt: skip
     table.publish(
-        args.out, TITLE, table.wrap(how), arm_rows(arms),
-        {"arms": arms, "beside_stock": beside_stock, "curricula": curricula, "parts": of_parts,
-         "tuned": tuned},
+        args.out, TITLE, table.wrap(how), arm_rows(results, args.stock_steps),
+        {"beside_stock": beside_stock, "curricula": curricula, "parts": of_parts, "tuned": tuned},
         *notes, figures_to=path.with_suffix(".json"), runs=bench.path.name,
     )  # fmt: skip
