@@ -44,9 +44,6 @@ class ReplayArguments:
 
     files: list[str] = field(metadata={"help": "the run's completions_<step>.parquet"})
     reward: str | None = setting(None, "column that is above 0 where a completion is correct")
-    num_generations: int | None = setting(
-        None, "rollouts in a group, where the log does not show it"
-    )
     pool_size: int | None = setting(None, "problems of the pool, where the log has not seen all")
     tokenizer: str | None = setting(None, "folder or hub id, to count tokens and not characters")
 
@@ -117,14 +114,12 @@ def read_log(args: ReplayArguments) -> Log:
         found = ", ".join(names) or "none"
         raise UserError(f"--reward: name one of the columns with numbers ({found})")
     rows["reward"] = rows[args.reward or names[0]]
-    # Rows of one prompt, one after the other, are a group or several.
+    # Rows of one prompt, one after the other, are a group or several of the same size.
     is_new = (rows["prompt"] != rows["prompt"].shift()) | (rows["batch"] != rows["batch"].shift())
     rows["run"] = is_new.cumsum()
-    lengths = rows.groupby("run").size()
-    size = args.num_generations or int(lengths.mode()[0])
-    if size < 2 or (lengths % size).any():
-        fault = f"rows of one prompt are no groups of {size}"
-        raise UserError(f"files: {fault}; --num_generations says how many rollouts a group has")
+    size = int(np.gcd.reduce(rows.groupby("run").size().to_numpy()))
+    if size < 2:
+        raise UserError("files: the rows of a prompt are no groups of several rollouts")
     rows["group"] = np.arange(len(rows)) // size
     rows = rows[rows.groupby("group")["reward"].transform("count") == size]
     is_right = rows["reward"] > 0

@@ -65,8 +65,7 @@ def test_what_other_runs_log(log):
         ([{"step": [1], "prompt": ["a"]}], {}, "no column 'completion'"),
         ([t | {"length": [1] * 12} for t in FOUR], {}, r"--reward: name .*\(accuracy, length\)"),
         (FOUR, {"reward": "right"}, r"--reward: name .*\(accuracy\)"),
-        (FOUR, {"num_generations": 3}, "no groups of 3"),
-        ([rows(n, [0, 1, 0], 1) for n in range(4)], {}, "--num_generations"),
+        ([rows(n, [0, 1, 0], 1) for n in range(4)], {}, "no groups of several"),
         ([rows(n, [0, 4, 4]) for n in range(4)], {}, "no group is informative"),
     ],
 )
