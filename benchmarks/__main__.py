@@ -68,7 +68,7 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
     if is_small:
         recipe = row.recipe and "skewed-cpu"
         keys = Path(__file__).parent / "small" / f"{row.module}.yaml"
-    said = read_yaml(keys) if keys.is_file() else {}
+    said = read_yaml(str(keys)) if keys.is_file() else {}
     values = {key: os.environ.get(key.upper(), "") for key in row.keys}
     page = row.page if recipe == row.recipe or is_small else f"{row.page}-{recipe}"
     page += f"-{Path(values['shape']).name}" if values.get("shape") else ""
@@ -77,10 +77,6 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
     own = ["-m", f"benchmarks.{row.module}", "--out", out]
     for key, value in values.items():
         own += [f"--{key}", *shlex.split(value)] if value else []
-    if values.get("seeds") and "control_seeds" in said:  # control runs of these alone
-        listed = [*map(str, said["control_seeds"] or [])]
-        controls = [seed for seed in shlex.split(values["seeds"]) if seed in listed]
-        own += ["--control_seeds", *(controls or ["[]"])]
     own += ["--config", str(keys)] if said else []
     before: list[str] = []
     if recipe:
@@ -117,7 +113,7 @@ def check_variables(name: str) -> None:
 def check_keys(row: Benchmark, own: list[str]) -> None:
     """Refuse a wrong key of a benchmark; what it starts from takes minutes to make."""
     module = importlib.import_module(f"benchmarks.{row.module}")
-    parse(module.__doc__, getattr(module, row.arguments), argv=own[2:])
+    parse(module.__doc__ or "", getattr(module, row.arguments), argv=own[2:])
 
 
 def main() -> None:

@@ -10,19 +10,28 @@ token, so `end_share` lets other tokens end a completion, too. `keep` writes wha
 stages on such a device read it (`data_prep.sampling.fastest`).
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
-from benchmarks.table import about, publish, ratio_interval, show_interval, tell, wrap
+import torch
+from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+
+from benchmarks.table import publish, ratio_interval, show_interval, tell, wrap
+from benchmarks.throughput_runs import now
 from data_prep.sampling.fastest import BATCHED, LOOPS, OURS, THEIRS, device_name, keep_finding
+from data_prep.sampling.generate import generate
 from data_prep.schema import read_problems
-from pipeline.console import quiet_imports
+from pipeline.console import quiet
 from pipeline.errors import UserError, run_cli
 from pipeline.models.tokenizer import load_tokenizer
 from pipeline.prompts import render_prompt
 from pipeline.settings import parse, setting
 from pipeline.values import Count
+
+HOW = """Batches of prompts x {num_rollouts} completions of up to {max_new_tokens} tokens,
+{num_turns} turns on {device}. Weights are {dtype}. Speed is the ratio to the first, geometric mean
+[95 % interval], of wall time, on a CPU of the process's time."""
 
 
 @dataclass
@@ -37,18 +46,9 @@ class BenchArguments:
     max_new_tokens: Count = setting(48, "longest completion, tokens")
     end_share: float = setting(0.0, "share of all tokens that end a completion, 0..1")
     num_turns: Count = setting(5, "turns of each size, in each of which all generate")
-    num_threads: Count = setting(2, "threads of torch")
     dtype: Literal["float32", "bfloat16"] = setting("float32", "of the weights: float32, bfloat16")
     memory: float = setting(0.5, "share of the memory that generate_batch takes; TRL's by default")
     keep: bool = setting(False, "whether stages on such a device may follow what is found")
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What one call took, seconds as the module says, and how much it generated."""
-
-    seconds: float
-    num_tokens: int
 
 
 def cut(row: list[int], ends: set[int]) -> list[int]:
@@ -65,10 +65,6 @@ class Generator:
     """
 
     def __init__(self, args: BenchArguments) -> None:
-        import torch
-        from transformers import AutoModelForCausalLM, GenerationConfig
-
-        torch.set_num_threads(args.num_threads)
         self.tokenizer = load_tokenizer(args.model, "model")
         self.tokenizer.padding_side = "left"
         problems = list(islice(read_problems(args.problems), max(args.sizes)))
@@ -76,15 +72,13 @@ class Generator:
             raise UserError(f"problems: {args.problems} has {len(problems)} rows; lower sizes")
         self._texts = [render_prompt(row["prompt"], self.tokenizer) for row in problems]
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        dtype = getattr(torch, args.dtype)
-        model = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype)
+        model = AutoModelForCausalLM.from_pretrained(args.model, dtype=getattr(torch, args.dtype))
         self.model = model.to(self.device)
-        end = self.tokenizer.eos_token_id
+        end, size = self.tokenizer.eos_token_id, model.config.vocab_size
         self.model.generation_config = GenerationConfig(pad_token_id=end)
-        num_ends = round(args.end_share * model.config.vocab_size)
         self.ends, self._memory = {end}, args.memory
-        if num_ends:
-            self.ends |= {*range(0, model.config.vocab_size, model.config.vocab_size // num_ends)}
+        if num_ends := round(args.end_share * size):
+            self.ends |= {*range(0, size, size // num_ends)}
         self._how = {
             "eos_token_id": sorted(self.ends), "pad_token_id": end,
             "max_new_tokens": args.max_new_tokens, "disable_compile": True,
@@ -92,52 +86,49 @@ class Generator:
 
     def complete(
         self, loop: str, num_prompts: int, num_rollouts: int, seed: int | None = None
-    ) -> tuple[Turn, list[list[int]]]:
-        """Call one of `LOOPS` once, sampling with a seed or greedily.
+    ) -> tuple[float, list[list[int]]]:
+        """Call one of `LOOPS` once, sampling with a seed or greedily: seconds, completions.
 
         Raises:
             RuntimeError: `generate_batch` did not finish, for a reason that it has logged.
         """
-        import torch
-        from transformers import ContinuousBatchingConfig, GenerationConfig
-
-        from benchmarks.throughput_runs import now
-        from data_prep.sampling.generate import generate
-
         texts = [text for text in self._texts[:num_prompts] for _ in range(num_rollouts)]
         sampling = {"do_sample": False} if seed is None else {"do_sample": True, "top_k": 0}
         config = GenerationConfig(**self._how, **sampling)
         torch.manual_seed(seed or 0)
         start = now()
-        if loop == BATCHED:
-            ids = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-            room = ContinuousBatchingConfig(max_memory_percent=self._memory)
-            with torch.no_grad():
-                found = self.model.generate_batch(
-                    ids, generation_config=config, continuous_batching_config=room
-                )
-            rows = [one.generated_tokens for one in found.values()]
-        else:
-            given = self.tokenizer(
-                texts, add_special_tokens=False, padding=True, return_tensors="pt"
-            ).to(self.device)
-            call = generate if loop == OURS else type(self.model).generate
-            self.model.train()  # as TRL leaves it
-            sequences = call(
-                self.model, input_ids=given["input_ids"], attention_mask=given["attention_mask"],
-                generation_config=config,
-            )  # fmt: skip
-            rows = sequences[:, given["input_ids"].size(1) :].tolist()
+        rows = (
+            self._batched(texts, config) if loop == BATCHED else self._padded(loop, texts, config)
+        )
         seconds = now() - start
         if len(rows) < len(texts):
             raise RuntimeError(f"{len(rows)} of {len(texts)} completions")
-        rows = [cut(row, self.ends) for row in rows]
-        return Turn(seconds, sum(map(len, rows))), rows
+        return seconds, [cut(row, self.ends) for row in rows]
+
+    def _batched(self, texts: list[str], config: GenerationConfig) -> list[list[int]]:
+        """By `generate_batch`, in no order."""
+        ids = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        room = ContinuousBatchingConfig(max_memory_percent=self._memory)
+        with torch.no_grad():
+            found = self.model.generate_batch(
+                ids, generation_config=config, continuous_batching_config=room
+            )
+        return [one.generated_tokens for one in found.values()]
+
+    def _padded(self, loop: str, texts: list[str], config: GenerationConfig) -> list[list[int]]:
+        """By `generate` with our loop or with transformers' own."""
+        given = self.tokenizer(texts, add_special_tokens=False, padding=True, return_tensors="pt")
+        call = generate if loop == OURS else type(self.model).generate
+        self.model.train()  # as TRL leaves it
+        ids, mask = (given[name].to(self.device) for name in ("input_ids", "attention_mask"))
+        found = call(self.model, input_ids=ids, attention_mask=mask, generation_config=config)
+        return found[:, ids.size(1) :].tolist()
 
 
 def compare(generator: Generator, num_prompts: int) -> dict[str, str]:
     """Which loops work, and how many of their greedy completions equal transformers'."""
-    found, theirs = {}, []
+    found: dict[str, str] = {}
+    theirs: list[list[int]] = []
     for loop in LOOPS:
         try:
             rows = generator.complete(loop, num_prompts, 2)[1]  # all rollouts of a prompt are alike
@@ -152,49 +143,45 @@ def compare(generator: Generator, num_prompts: int) -> dict[str, str]:
     return found
 
 
+def measure(generator: Generator, args: BenchArguments, loops: list[str]) -> dict[str, Any]:
+    """By loop and size the (seconds, tokens) of each turn; none is always first."""
+    turns: dict[str, Any] = {loop: {size: [] for size in args.sizes} for loop in loops}
+    for size in args.sizes:
+        for number in range(args.num_turns):
+            for loop in loops[:: 1 if number % 2 else -1]:
+                seconds, rows = generator.complete(loop, size, args.num_rollouts, number)
+                num_tokens = sum(map(len, rows))
+                turns[loop][size].append((seconds, num_tokens))
+                tell(f"{loop}, {size} prompts: {num_tokens} tokens in {seconds:.2f} s")
+    return turns
+
+
 def main() -> None:
     """Measure, and write the table."""
     (args,) = parse(__doc__, BenchArguments)
-    quiet_imports()
+    quiet()
     generator = Generator(args)
     equal = compare(generator, min(args.sizes))
-    turns: dict[str, dict[int, list[Turn]]] = {loop: {n: [] for n in args.sizes} for loop in equal}
+    turns, rows = measure(generator, args, [*equal]), []
     for size in args.sizes:
-        for number in range(args.num_turns):
-            for loop in [*equal][:: 1 if number % 2 else -1]:
-                turn, _ = generator.complete(loop, size, args.num_rollouts, number)
-                turns[loop][size].append(turn)
-                tell(f"{loop}, {size} prompts: {turn.num_tokens} tokens in {turn.seconds:.2f} s")
-    rows, speeds = [], {}
+        for loop in equal:
+            costs = [seconds / tokens for seconds, tokens in turns[loop][size]]
+            first = [seconds / tokens for seconds, tokens in turns[THEIRS][size]]
+            ratios = [theirs / mine for theirs, mine in zip(first, costs, strict=True)]
+            rows.append({
+                "prompts": str(size),
+                "generation": loop,
+                "tokens/s": f"{len(costs) / sum(costs):,.1f}",
+                "speed": show_interval(ratio_interval(ratios)),
+                "greedy completions equal": equal[loop],
+            })  # fmt: skip
+    speeds = {}
     for loop, sizes in turns.items():
-        for size, found in sizes.items():
-            seconds = [one.seconds / one.num_tokens for one in found]
-            first = [one.seconds / one.num_tokens for one in turns[THEIRS][size]]
-            ratios = [a / b for a, b in zip(first, seconds, strict=True)]
-            rows.append(
-                {
-                    "prompts": str(size),
-                    "generation": loop,
-                    "tokens/s": f"{len(seconds) / sum(seconds):,.1f}",
-                    "speed": show_interval(ratio_interval(ratios)),
-                    "greedy completions equal": equal[loop],
-                }
-            )
-        every = [one for found in sizes.values() for one in found]
-        speeds[loop] = sum(one.num_tokens for one in every) / sum(one.seconds for one in every)
-    rows.sort(key=lambda row: int(row["prompts"]))
+        seconds, tokens = zip(*(turn for found in sizes.values() for turn in found), strict=True)
+        speeds[loop] = sum(tokens) / sum(seconds)
     name = device_name(generator.device)
-    how = (
-        f"Batches of prompts x {args.num_rollouts} completions of up to {args.max_new_tokens} "
-        f"tokens, {args.num_turns} turns. Weights are {args.dtype}. Seconds are "
-        + (f"wall time on {name}. " if name != "cpu" else "the process's CPU time. ")
-        + "Speed is the ratio to the first, geometric mean [95 % interval]."
-    )
-    figures = {"about": about(), "tokens_per_second": speeds, "turns": {}}
-    figures["turns"] = {
-        loop: {size: [asdict(one) for one in found] for size, found in sizes.items()}
-        for loop, sizes in turns.items()
-    }
+    figures = {"tokens_per_second": speeds, "turns": turns}
+    how = HOW.format(device=name, **vars(args))
     publish(args.out, "Generation without vLLM", wrap(how), rows, figures)
     if args.keep:
         tell(f"{keep_finding(name, speeds)} is written")

@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.table import about, publish
+from benchmarks.table import publish
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from stages.run.folders import SEAL
@@ -77,6 +78,7 @@ def try_heads(size: int, heads: int, key_heads: int, window: int, shares: bool) 
 
     is_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if is_gpu else "cpu")
+    exact = Trial(device, torch.float32)
     trial = Trial(device, torch.bfloat16 if is_gpu else torch.float32)
     inputs = model_inputs(*(SHARED if shares else APART), device)
     num_tokens, mask = sum(inputs["pieces"].lengths), torch.tensor([window])
@@ -85,26 +87,24 @@ def try_heads(size: int, heads: int, key_heads: int, window: int, shares: bool) 
     )
     torch.manual_seed(0)
     parts = [torch.randn(1, n, num_tokens, size) for n in (heads, key_heads, key_heads)]
-    exact, ours = (
-        one._outputs_and_gradients(by_row, parts, module, mask, **inputs)
-        for one in (Trial(device, torch.float32), trial)
-    )
+    expected = exact._outputs_and_gradients(by_row, parts, module, mask, **inputs)
 
-    def difference(found: list[Any]) -> float:
-        pairs = zip(found, exact, strict=True)
+    def difference(attend: Any) -> float:
+        found = trial._outputs_and_gradients(attend, parts, module, mask, **inputs)
+        pairs = zip(found, expected, strict=True)
         return max(float((a.float() - b).abs().max() / b.abs().max()) for a, b in pairs)
 
     name = f"head size {size}, {heads} / {key_heads} heads"
     name += f", window {window}" if window else ""
     name += ", one start" if shares else ""
-    case = {"name": name, "shares": shares, "by_row": difference(ours), "varlen": None}
+    case = {"name": name, "by_row": difference(by_row), "varlen": None, "is_equal": False}
     try:
-        found = trial._outputs_and_gradients(by_varlen, parts, module, mask, **inputs)
+        case["varlen"] = difference(by_varlen)
     except (RuntimeError, ValueError, NotImplementedError):
-        return case | {"is_equal": False}
-    on_device = [part.to(device, trial.dtype) for part in parts]
-    trial.attend(module, *on_device, mask, pieces=inputs["pieces"])
-    return case | {"varlen": difference(found), "is_equal": trial.is_equal}
+        return case
+    query, key, value = (part.to(device, trial.dtype) for part in parts)
+    trial.attend(module, query, key, value, mask, pieces=inputs["pieces"])
+    return case | {"is_equal": trial.is_equal}
 
 
 def varlen(out: str) -> None:
@@ -116,13 +116,14 @@ def varlen(out: str) -> None:
         cells = {key: "refused" if case[key] is None else f"{case[key]:.1e}" for key in DIFFERENCES}
         rows.append({"case": case["name"], "trial": "equal" if case["is_equal"] else "no"} | cells)
     how = "Relative differences to SDPA in float32, of outputs and gradients."
-    publish(out, "varlen_attn beside SDPA", how, rows, {"about": about(), "cases": cases})
+    publish(out, "varlen_attn beside SDPA", how, rows, {"cases": cases})
 
 
 def main() -> None:
     """Run what the first word names."""
     name, *words = sys.argv[1:]
-    {"server": server, "killed": killed, "varlen": varlen}[name](*words)
+    runs: dict[str, Callable[..., None]] = {"server": server, "killed": killed, "varlen": varlen}
+    runs[name](*words)
 
 
 if __name__ == "__main__":

@@ -70,12 +70,12 @@ def judge_packing(trainers: dict[str, Any]) -> Verdict:
     return Verdict(text, "slower: set packing: false, and report it" if is_slower else "")
 
 
-def judge_waits(waits: dict[str, int], alone: str) -> Verdict:
-    """Waits of a step by function; `alone`: why the model's passes alone wait, or ""."""
+def judge_waits(waits: dict[str, int], alone: dict[str, int]) -> Verdict:
+    """Waits by function: of a step, and of the model's passes alone, which should have none."""
     ours = {name: number for name, number in waits.items() if name != OTHERS}
     text = f"{sum(ours.values())} waits of ours in a step, {waits.get(OTHERS, 0)} of TRL's"
     bad = [f"{name} waits {number} times" for name, number in ours.items() if number > 1]
-    bad += [alone] if alone else []
+    bad += [f"a pass waits in {name}" for name in alone]
     return Verdict(text, f"{', '.join(bad)}: report it" if bad else "")
 
 
@@ -102,8 +102,8 @@ def judge_varlen(cases: list[dict[str, Any]]) -> Verdict:
     """`varlen_attn` beside SDPA row by row.
 
     Args:
-        cases: `name`, `shares`: whether rows share a start, `is_equal`: what the trial said, and
-            `varlen` and `by_row`: relative differences to float32, None where torch refuses.
+        cases: `name`, `is_equal`: what the trial said, and `varlen` and `by_row`: relative
+            differences to float32, None where torch refuses.
     """
     taken = [case for case in cases if case["varlen"] is not None]
     bad = [c for c in taken if not (c["is_equal"] and c["varlen"] <= max(NEAR, 2 * c["by_row"]))]
@@ -113,8 +113,6 @@ def judge_varlen(cases: list[dict[str, Any]]) -> Verdict:
         text += f", within {max(case['varlen'] for case in taken):.1e}"
     if refused:
         text += f"; refused, so row by row: {refused}"
-    if bad and all(case["shares"] for case in bad):
-        return Verdict(text, "the last query does not see the last key: report it")
     return Verdict(text, f"{', '.join(c['name'] for c in bad)} differ: report it" if bad else "")
 
 

@@ -4,7 +4,8 @@
 
 While the host waits for an answer, the GPU gets no further work. Rollouts are given, as in
 `benchmarks.throughput`, whose keys these are. On a GPU torch reports each wait. A CPU has none, so
-the calls that would wait are counted. TRL asks several times a micro-batch for its own log.
+the calls that would wait are counted. TRL asks several times a micro-batch for its own log. The
+model's passes are run alone, too: there nothing may wait.
 """
 
 import sys
@@ -21,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import TrainerCallback
 
 from benchmarks.gpu_verdicts import OTHERS
-from benchmarks.table import about, publish, wrap
+from benchmarks.table import publish, wrap
 from benchmarks.throughput import BenchArguments
 from benchmarks.throughput_runs import (
     Rollouts,
@@ -30,6 +31,7 @@ from benchmarks.throughput_runs import (
     draw_groups,
     save_model,
 )
+from data_prep.sampling.fastest import device_name
 from pipeline.console import quiet
 from pipeline.errors import run_cli
 from pipeline.settings import parse
@@ -45,7 +47,8 @@ ASKS = {
     )
 } | {torch.nonzero, torch.unique, torch.masked_select, torch.equal, torch.allclose}  # fmt: skip
 SENDS = {torch.tensor, torch.as_tensor, torch.Tensor.new_tensor}  # a list, to a device that waits
-HOW = """One GRPO step of the shape {shape} in {num_batches} micro-batches on {device}: {what}, by
+HOW = """One GRPO step of the shape {shape} in {num_batches} micro-batches on {device}, and the
+model's passes over the first of them alone: waits for the GPU, or calls that would wait for one, by
 the function that asks."""
 
 
@@ -90,8 +93,8 @@ class Questions(TorchFunctionMode):
 
 
 @contextmanager
-def gpu_waits(mode: str) -> Iterator[Counter[str]]:
-    """Counts the waits for a GPU in the block; with the mode "error" the first one raises."""
+def gpu_waits() -> Iterator[Counter[str]]:
+    """Counts the waits for a GPU in the block, by `who_asks`."""
     counts: Counter[str] = Counter()
 
     def count(message: Any, *_: Any, **__: Any) -> None:
@@ -101,15 +104,26 @@ def gpu_waits(mode: str) -> Iterator[Counter[str]]:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = count
-        torch.cuda.set_sync_debug_mode(mode)
+        torch.cuda.set_sync_debug_mode("warn")
         try:
             yield counts
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
 
+@contextmanager
+def waits() -> Iterator[Counter[str]]:
+    """Counts the waits in the block; on a CPU the calls that would wait."""
+    if torch.cuda.is_available():
+        with gpu_waits() as counts:
+            yield counts
+    else:
+        with Questions() as questions:
+            yield questions.counts
+
+
 class CountWaits(TrainerCallback):
-    """The waits of a training from its first step to the end of its last, `counts`."""
+    """The waits of a training of one step, `counts`."""
 
     counts: Counter[str]
 
@@ -117,34 +131,24 @@ class CountWaits(TrainerCallback):
         self._around = ExitStack()
 
     def on_step_begin(self, args, state, control, **kwargs):
-        if torch.cuda.is_available():
-            self.counts = self._around.enter_context(gpu_waits("warn"))
-        else:
-            self.counts = self._around.enter_context(Questions()).counts
+        self.counts = self._around.enter_context(waits())
 
     def on_step_end(self, args, state, control, **kwargs):
         self._around.close()
 
 
-def run_passes(trainer: Any) -> None:
-    """The model over the first micro-batch's passes, without TRL: here nothing may wait.
-
-    Raises:
-        RuntimeError: something does.
-    """
+def run_passes(trainer: Any) -> Counter[str]:
+    """The waits of the model alone, over the first micro-batch's passes and without TRL."""
     batch, (rows, passes) = trainer._buffered_inputs[0], trainer._planned[0]
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     num_prompt = batch["prompt_ids"].size(1)
-    is_gpu = ids.device.type == "cuda"
-    questions = Questions()
-    with gpu_waits("error") if is_gpu else questions, trainer.accelerator.autocast():
+    with waits() as counts, trainer.accelerator.autocast():
         for members, _ in passes:
             pieces = cut(rows, members, trainer._shares_prompts)
             inputs = Layout(pieces, rows, ids.size(1), num_prompt, True).inputs(ids, ids)
             del inputs["labels"]
             trainer.model.base_model(**inputs, use_cache=False)
-    if questions.counts:
-        raise RuntimeError(f"a pass waits in {', '.join(questions.counts)}")
+    return counts
 
 
 def main() -> None:
@@ -152,28 +156,24 @@ def main() -> None:
     (args,) = parse(__doc__ or "", BenchArguments)
     quiet()
     tokenizer = build_tokenizer()
-    rollouts = Rollouts(draw_groups(args.num_groups, args.num_generations, 0.0, 0), tokenizer, 0)
+    rollouts = Rollouts(draw_groups(args.num_groups, args.num_generations, 0.0, 0), tokenizer)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_model(args.shape, folder / "model", tokenizer, args.dtype)
         trainer, found = build_grpo("ours", args, folder, rollouts), CountWaits()
         trainer.add_callback(found)
         trainer.train()
-    wait = ""
-    try:
-        run_passes(trainer)
-    except RuntimeError as error:
-        wait = " ".join(str(error).split())
-    is_gpu = torch.cuda.is_available()
-    counts = dict(found.counts.most_common())
+    alone = run_passes(trainer)
     how = HOW.format(
         shape=args.shape,
         num_batches=trainer.args.gradient_accumulation_steps,
-        device=torch.cuda.get_device_name() if is_gpu else "a CPU",
-        what="waits for the GPU" if is_gpu else "calls that would wait for a GPU",
+        device=device_name(trainer.accelerator.device),
     )
-    rows = [{"function": name, "waits": str(number)} for name, number in counts.items()]
-    figures = {"about": about(), "waits": counts, "alone": wait}
+    rows = [
+        {"function": name, "step": str(found.counts[name]), "passes alone": str(alone[name])}
+        for name in found.counts | alone
+    ]
+    figures = {"waits": dict(found.counts), "alone": dict(alone)}
     publish(args.out, "Waits for the device", wrap(how), rows, figures)
 
 

@@ -5,7 +5,7 @@
 The cases are in plan.yaml. The plan's constants are the same for all.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +48,7 @@ combination."""
 class BenchArguments:
     """Keys of the command line."""
 
-    out: str = field(default="docs/results/plan.md", metadata={"help": "the page to write"})
+    out: str = setting("docs/results/plan.md", "the page to write")
     gpu: str = setting("h100", "the GPU of the recipes' table")
 
 
@@ -103,8 +103,9 @@ def main() -> None:
     training = [training_row(case) for case in KNOWN["training"]]
     hours = []
     for name, gpus in RECIPES.items():
-        launch = {"accelerate": "fsdp2"} if gpus > 1 else {}
-        _, stages = plan(PlanArguments(recipe=f"configs/{name}", gpus=gpus, gpu=args.gpu, **launch))
+        launch = "fsdp2" if gpus > 1 else None
+        asked = PlanArguments(recipe=f"configs/{name}", gpus=gpus, gpu=args.gpu, accelerate=launch)
+        _, stages = plan(asked)
         each = {stage.name: f"{stage.seconds / 3600:,.1f}" for stage in stages}
         total = sum(stage.seconds for stage in stages) / 3600
         row = {"recipe": f"`{name}`", "GPUs": str(gpus)}
@@ -112,7 +113,7 @@ def main() -> None:
         hours.append(row | {"hours": f"{total:,.1f}", "GPU-hours": f"{total * gpus:,.0f}"})
     notes = f"## Training alone\n\n{TRAINING_HOW}\n\n{table.markdown(training)}\n\n"
     notes += f"## Hours of every recipe\n\n{RECIPES_HOW}\n\n{table.markdown(hours)}"
-    figures = {"about": table.about(), "cases": rows, "training": training, "recipes": hours}
+    figures = {"cases": rows, "training": training, "recipes": hours}
     how = table.wrap(HOW.format(low=LOW, high=HIGH))
     table.publish(args.out, "How good is the plan?", how, rows, figures, CASES_HOW, notes)
 

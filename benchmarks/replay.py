@@ -28,7 +28,7 @@ from scipy import optimize, special, stats
 from benchmarks.table import markdown
 from pipeline.errors import UserError, run_cli
 from pipeline.models.tokenizer import load_tokenizer
-from pipeline.settings import parse
+from pipeline.settings import parse, setting
 from stages.arguments import GrpoArguments
 from stages.trainer.curriculum import PredictiveCurriculum
 
@@ -43,18 +43,9 @@ class ReplayArguments:
     """Keys of the command line."""
 
     files: list[str] = field(metadata={"help": "the run's completions_<step>.parquet"})
-    reward: str | None = field(
-        default=None, metadata={"help": "column that is above 0 where a completion is correct"}
-    )
-    num_generations: int | None = field(
-        default=None, metadata={"help": "rollouts in a group, where the log does not show it"}
-    )
-    pool_size: int | None = field(
-        default=None, metadata={"help": "problems of the pool, where the log has not seen all"}
-    )
-    tokenizer: str | None = field(
-        default=None, metadata={"help": "folder or hub id, to count tokens and not characters"}
-    )
+    reward: str | None = setting(None, "column that is above 0 where a completion is correct")
+    pool_size: int | None = setting(None, "problems of the pool, where the log has not seen all")
+    tokenizer: str | None = setting(None, "folder or hub id, to count tokens and not characters")
 
 
 @dataclass
@@ -123,14 +114,12 @@ def read_log(args: ReplayArguments) -> Log:
         found = ", ".join(names) or "none"
         raise UserError(f"--reward: name one of the columns with numbers ({found})")
     rows["reward"] = rows[args.reward or names[0]]
-    # Rows of one prompt, one after the other, are a group or several.
+    # Rows of one prompt, one after the other, are a group or several of the same size.
     is_new = (rows["prompt"] != rows["prompt"].shift()) | (rows["batch"] != rows["batch"].shift())
     rows["run"] = is_new.cumsum()
-    lengths = rows.groupby("run").size()
-    size = args.num_generations or int(lengths.mode()[0])
-    if size < 2 or (lengths % size).any():
-        fault = f"rows of one prompt are no groups of {size}"
-        raise UserError(f"files: {fault}; --num_generations says how many rollouts a group has")
+    size = int(np.gcd.reduce(rows.groupby("run").size().to_numpy()))
+    if size < 2:
+        raise UserError("files: the rows of a prompt are no groups of several rollouts")
     rows["group"] = np.arange(len(rows)) // size
     rows = rows[rows.groupby("group")["reward"].transform("count") == size]
     is_right = rows["reward"] > 0
@@ -272,7 +261,7 @@ def predict(
     return found
 
 
-def render(found: dict[str, dict[str, float]], total: float, unit: str) -> list[dict[str, str]]:
+def render(found: dict[str, dict[str, float]], unit: str) -> list[dict[str, str]]:
     """The rows of the table."""
     rows = []
     for mode, mean in found.items():
@@ -281,7 +270,6 @@ def render(found: dict[str, dict[str, float]], total: float, unit: str) -> list[
             "zero-variance groups": f"{mean['no_variance']:.1%}",
             f"{unit} for one informative group": f"{mean['cost']:,.0f}",
             "saved": f"{saved:.0%}",
-            f"of the log's {total:,.0f} {unit}": f"{total * saved:,.0f}",
         }
         for key, text in values.items():
             if "nan" in text or text == "inf":
@@ -304,17 +292,15 @@ def main() -> None:
     if num_problems < num_seen:
         raise UserError(f"--pool_size: {num_problems}, but the log has {num_seen} problems")
     predicted, seen, margin = check_halves(log)
-    num_right = int(log.right.sum())
-    total = num_right * log.costs[1] + (num_groups * log.size - num_right) * log.costs[0]
     unit = "tokens" if args.tokenizer else "characters"
-    rows = render(predict(log, num_problems), total, unit)
+    rows = render(predict(log, num_problems), unit)
     lines = [
         f"{num_groups:,} groups of {log.size} in {len(np.unique(log.batch))} generations, "
         f"{num_seen:,} of {num_problems:,} problems; "
         f"zero-variance groups: {log.has_no_variance().mean():.1%}",
         f"Check: the first half predicts {predicted:.1%} zero-variance groups for the second; "
         f"it has {seen:.1%}; chance alone: {100 * margin:.1f} points",
-        f"\n{markdown(rows)}\n",
+        f"\n{markdown(rows, is_aligned=True)}\n",
         f"offline counts the {NUM_SCORING} completions a problem that its filter is made of",
     ]
     sys.stdout.write("\n".join(lines) + "\n")

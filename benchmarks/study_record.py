@@ -1,4 +1,4 @@
-"""What a study keeps of a run: its answers by problem, and its logs.
+"""What a study keeps of a run: its answers by problem, and its validation curve.
 
 The page is made of these records alone. They are small, so they can go where the weights cannot:
 with `records` in the repository, a study goes on on another machine.
@@ -8,7 +8,6 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,10 @@ from pyarrow import parquet
 from benchmarks import table
 from eval.harness.metrics import majority_at_k
 from eval.report.numbers import COMPLETIONS
-from eval.report.plots import read_curve
 from pipeline import json_files, manifest
 from pipeline.errors import UserError
 from stages import sweep
 
-# Logged keys of training that the page draws.
-LOGGED = ("rollout/rewards", "rollout/response_length", "frac_reward_zero_std", "step_time")
 Record = dict[str, Any]  # of this shape
 SHAPE: json_files.Shape = {
     "settings": str,  # hash of what decides it, but for the weights that it starts from
@@ -33,9 +29,8 @@ SHAPE: json_files.Shape = {
     "steps": int,
     "seconds": (float, None),  # of training; None where it was resumed: nothing says how long
     "validation": [[float]],  # [step, avg@k]
-    "logged": {str: [[float]]},  # curves of `LOGGED`
     "made": {str: object},  # commit, versions, machine
-    "answers": {  # by set: "test", "transfer", "chain_sum"
+    "answers": {  # by set: "test", "transfer"
         str: {
             "problems": [[object]],  # source and id
             "tokens": float,  # mean length of a sample
@@ -52,8 +47,7 @@ def read_answers(folder: Path) -> dict[str, dict[str, Any]]:
     """The answers of one model by set, as in `SHAPE`, as far as there are any."""
     rows: dict[str, dict[str, dict[Any, list]]] = defaultdict(lambda: defaultdict(dict))
     for row in parquet.read_table(folder / "eval/model" / COMPLETIONS).to_pylist():
-        name = "test" if row["task"] == "held_out" else row["source"]
-        name = name if name in ("test", "chain_sum") else "transfer"
+        name = "test" if row["task"] == "held_out" else "transfer"
         rows[name][row["mode"]].setdefault((row["source"], row["id"]), []).append(row)
     answers = {}
     for name, modes in rows.items():
@@ -81,7 +75,6 @@ def write(path: Path, model: Path, folder: Path, settings: str) -> None:
     base = made.get("config", {}).get("model_name_or_path", "")
     state = model / "trainer_state.json"
     logs = json_files.read_log(state) if state.is_file() else []
-    curves = {key: finite(*read_curve(logs, key)) for key in LOGGED}
     record = {
         "settings": settings,
         "base": made.get("inputs", {}).get(base, ""),
@@ -89,8 +82,11 @@ def write(path: Path, model: Path, folder: Path, settings: str) -> None:
         "answers": read_answers(folder),
         "steps": logs[-1]["step"] if logs else 0,
         "seconds": logs[-1].get("train_runtime") if logs and not made.get("resumed") else None,
-        "validation": finite(*zip(*sweep.read_row(model, "", "")["curve"], strict=True)),
-        "logged": {key: curve for key, curve in curves.items() if curve},
+        "validation": [
+            [step, round(value, 4)]
+            for step, value in sweep.read_row(model, "", "")["curve"]
+            if math.isfinite(value)
+        ],
         "made": {
             "commit": made.get("git_commit"), "versions": made.get("versions", {}),
             "machine": table.about()["machine"],
@@ -100,12 +96,6 @@ def write(path: Path, model: Path, folder: Path, settings: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with manifest.open_whole(path) as file:
         file.write(manifest.encodable("{\n" + ",\n".join(lines) + "\n}\n"))
-
-
-def finite(steps: Sequence[int] = (), values: Sequence[float] = ()) -> list[list[float]]:
-    """A curve, `[step, value]`, without its values that are no numbers, to four digits."""
-    both = zip(steps, values, strict=True)
-    return [[step, round(value, 4)] for step, value in both if math.isfinite(value)]
 
 
 def read(path: Path) -> Record | None:

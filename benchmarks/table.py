@@ -6,11 +6,9 @@ import json
 import math
 import os
 import platform
-import re
 import sys
 import textwrap
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,26 +51,19 @@ def show_interval(interval: Interval, scale: float = 1, digits: int = 2) -> str:
     return f"{value} [{low}, {high}]" if math.isfinite(interval[2]) else value
 
 
-def markdown(rows: Sequence[dict[str, str]]) -> str:
-    """A Markdown table; its columns are the rows' keys, a missing cell is empty."""
+def markdown(rows: Sequence[dict[str, str]], is_aligned: bool = False) -> str:
+    """A Markdown table; its columns are the rows' keys, a missing cell is empty.
+
+    Args:
+        is_aligned: padded, to be read in a terminal.
+    """
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [columns, *([row.get(column, "") for column in columns] for row in rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
-    lines.insert(1, ["-" * width for width in widths])
-    cells = ([f"{cell:{width}}" for cell, width in zip(x, widths, strict=True)] for x in lines)
-    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
-
-
-def compact(text: str) -> str:
-    """Markdown whose tables have no space beside their bars, as pages written by hand."""
-    lines = []
-    for line in text.split("\n"):
-        if line.startswith("| "):
-            line = re.sub(r" *(?<!\\)\| *", "|", line)
-            if re.fullmatch(r"[|:-]+", line):
-                line = re.sub("-+", "---", line)
-        lines.append(line)
-    return "\n".join(lines)
+    lines = [columns, ["---" for _ in columns]]
+    lines += [[row.get(column, "") for column in columns] for row in rows]
+    if is_aligned:
+        widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+        lines = [[f" {x:{width}} " for x, width in zip(one, widths, strict=True)] for one in lines]
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
 
 
 def wrap(text: str) -> str:
@@ -128,24 +119,6 @@ def processor() -> str:
     return ""
 
 
-def made_with(runs: Iterable[tuple[str, dict[str, Any]]]) -> str:
-    """A line for each machine and set of versions, with the runs that it made and their commits.
-
-    `runs`: the name of each, or of its kind, and what `about` said of it.
-    """
-    places: dict[str, Counter[str]] = {}
-    for name, about in runs:
-        versions = " ".join(f"{name} {version}" for name, version in about["versions"].items())
-        commit, *dirty = str(about["commit"]).split("-")
-        made = places.setdefault(f"{about['machine']}, {versions}", Counter())
-        made[f"{name.strip()} ({'-'.join([commit[:8], *dirty])})"] += 1
-    texts = []
-    for place, made in places.items():
-        named = [f"{num} x {run}" if num > 1 else run for run, num in made.items()]
-        texts.append(wrap(f"- {place}: {'; '.join(named)}."))
-    return "\n".join(texts)
-
-
 def figures_file(page: Path) -> Path:
     """Where the figures of a page go: next to it, but for a page of the docs below runs/."""
     name = page.with_suffix(".json")
@@ -157,10 +130,10 @@ def publish(
     title: str,
     how: str,
     rows: Sequence[dict[str, str]],
-    figures: Any,
+    figures: dict[str, Any],
     *notes: str,
     figures_to: Path | None = None,
-    made_with: str | None = None,
+    runs: str = "",
 ) -> None:
     """Print the table; write it to `out` as Markdown, and the figures as JSON.
 
@@ -170,21 +143,19 @@ def publish(
         how: the paragraphs above the table: what was measured, and how to read it.
         notes: Markdown to follow the table.
         figures_to: the JSON file, if not `figures_file(out)`.
-        made_with: commits, machines and versions, if the runs were not all made here and now.
+        runs: where commit, machine and versions of the runs are, if not all were made here and now.
     """
-    path = Path(out)
-    if made_with is None:
-        here = about()
-        versions = ", ".join(f"{name} {version}" for name, version in here["versions"].items())
-        made_with = wrap(f"Commit {here['commit']}. {here['machine']}, {versions}.")
-    text = "\n\n".join([markdown(rows), *notes])
+    path, here = Path(out), about()
+    versions = ", ".join(f"{name} {version}" for name, version in here["versions"].items())
+    made_with = f"Commit {here['commit']}. {here['machine']}, {versions}."
+    if runs:
+        made_with += f" Those of the runs, which may be others, are in `{runs}`."
     earlier = path.read_text(encoding="utf-8") if path.is_file() else ""
     _, mark, by_hand = earlier.partition(KEPT)
-    kept = f"\n{mark}{by_hand}" if mark else ""
+    page = "\n\n".join([f"# {title}", how, markdown(rows), *notes, f"{wrap(made_with)}\n"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    page = compact(f"# {title}\n\n{how}\n\n{text}\n\n{made_with}\n")
-    path.write_text(page + kept, encoding="utf-8")
+    path.write_text(f"{page}\n{mark}{by_hand}" if mark else page, encoding="utf-8")
     figures_to = figures_to or figures_file(path)
     figures_to.parent.mkdir(parents=True, exist_ok=True)
-    manifest.write_json(figures_to, manifest.finite(figures))
-    sys.stdout.write(f"{text}\n\n{path} and {figures_to} are written\n")
+    manifest.write_json(figures_to, manifest.finite({"about": here} | figures))
+    sys.stdout.write(f"{markdown(rows, is_aligned=True)}\n\n{path} and {figures_to} are written\n")

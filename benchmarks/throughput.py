@@ -11,16 +11,15 @@ Where torch has `varlen_attn`, our update is measured without it, too ("by row")
 
 import os
 import tempfile
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from benchmarks.table import about, publish, ratio_interval, show_interval, wrap
+from benchmarks.table import publish, ratio_interval, show_interval, wrap
 from pipeline.console import quiet
 from pipeline.errors import run_cli
-from pipeline.settings import parse
-from pipeline.values import Count
+from pipeline.settings import parse, setting
+from pipeline.values import Count, OneOf
 from stages.preflight.inputs import load_shape
 
 PARTS = {
@@ -35,7 +34,7 @@ MEANING = """{parts}
 - Tokens are those of prompts and completions, never padding.
 - Speed is the ratio to the first trainer, geometric mean [95 % interval] over the turns. The
   trainers take turns in one process. On a CPU time is the process's own.
-- MFU (`training_flops`) and peak memory are a GPU's."""
+- Peak memory is a GPU's."""
 
 
 @dataclass
@@ -43,30 +42,24 @@ class BenchArguments:
     """Keys of the command line, or of a YAML file."""
 
     out: str = field(metadata={"help": "the page to write"})
-    shape: str = field(default="tiny", metadata={"help": "tiny, 0.5B, 1.5B, 7B, or a checkpoint"})
-    parts: list[Literal[*PARTS]] = field(
-        default_factory=lambda: list(PARTS), metadata={"help": f"any of {', '.join(PARTS)}"}
+    shape: str = setting("tiny", "tiny, 0.5B, 1.5B, 7B, or a checkpoint")
+    parts: list[Annotated[str, OneOf(tuple(PARTS))]] = setting(
+        [*PARTS], f"any of {', '.join(PARTS)}"
     )
-    dtype: Literal["float32", "bfloat16"] = field(
-        default="float32", metadata={"help": "of the weights"}
-    )
-    bf16: bool = field(default=False, metadata={"help": "bfloat16 autocast, as the recipes' key"})
-    gradient_checkpointing: bool = field(default=True, metadata={"help": "as the recipes' key"})
-    num_turns: int = field(default=10, metadata={"help": "turns of each trainer"})
-    num_groups: int = field(default=16, metadata={"help": "groups in a generation batch"})
-    num_generations: int = field(default=8, metadata={"help": "rollouts in a group"})
-    grpo_batch_size: int = field(default=16, metadata={"help": "rollouts in a micro-batch"})
-    update_tokens: Count | Literal["auto"] = field(
-        default="auto", metadata={"help": "of our update, as the recipes' key"}
-    )
-    beta: float = field(default=0.0, metadata={"help": "KL weight; not 0 takes a reference model"})
-    sft_rows: int = field(default=64, metadata={"help": "rows of a pass"})
-    sft_rows_per_step: int = field(default=32, metadata={"help": "rows of an optimizer step"})
-    sft_batch_size: int = field(default=8, metadata={"help": "rows of a padded micro-batch"})
-    sft_max_length: int = field(default=1024, metadata={"help": "longest row, tokens"})
-    packed_lengths: list[int] = field(
-        default_factory=lambda: [1024, 2048], metadata={"help": "lengths of a packed row, tokens"}
-    )
+    dtype: Literal["float32", "bfloat16"] = setting("float32", "of the weights")
+    bf16: bool = setting(False, "bfloat16 autocast, as the recipes' key")
+    gradient_checkpointing: bool = setting(True, "as the recipes' key")
+    num_turns: int = setting(10, "turns of each trainer")
+    num_groups: int = setting(16, "groups in a generation batch")
+    num_generations: int = setting(8, "rollouts in a group")
+    grpo_batch_size: int = setting(16, "rollouts in a micro-batch")
+    update_tokens: Count | Literal["auto"] = setting("auto", "of our update, as the recipes' key")
+    beta: float = setting(0.0, "KL weight; not 0 takes a reference model")
+    sft_rows: int = setting(64, "rows of a pass")
+    sft_rows_per_step: int = setting(32, "rows of an optimizer step")
+    sft_batch_size: int = setting(8, "rows of a padded micro-batch")
+    sft_max_length: int = setting(1024, "longest row, tokens")
+    packed_lengths: list[int] = setting([1024, 2048], "lengths of a packed row, tokens")
 
     def __post_init__(self) -> None:
         load_shape(self.shape)
@@ -90,34 +83,8 @@ class BenchArguments:
         }  # fmt: skip
 
 
-def training_flops(config: Any, rows: Iterable[tuple[int, int]]) -> float:
-    """FLOPs that forward and backward over rows (length, scored positions) need.
-
-    TRL's count (PaLM's, arXiv:2204.02311, appendix B), made stricter: of the attention the half
-    that a causal mask leaves, the LM head at scored positions only. No padding, no recomputation.
-    """
-    from trl.trainer.utils import compute_flops_per_token
-
-    head = 3 * 2 * config.vocab_size * config.hidden_size  # forward and backward at one position
-    return sum(
-        length * compute_flops_per_token(config, (length + 1) / 2) - head * (length - scored)
-        for length, scored in rows
-    )
-
-
-def device(precision: str) -> tuple[str, float | None]:
-    """Name of the device, and its peak in FLOP/s; None on a CPU, of which no table has it."""
-    import torch
-    from trl.trainer.utils import get_peak_flops
-
-    if not torch.cuda.is_available():
-        return "one CPU core", None
-    name = torch.cuda.get_device_name()
-    return name, get_peak_flops(name, "bfloat16") if precision == "bfloat16" else None
-
-
 def run_parts(args: BenchArguments) -> dict[str, Any]:
-    """Measure the parts that are asked for, each as `rows`, `runs` and `difference`."""
+    """Measure the parts that are asked for, each as `tokens`, `runs` and `difference`."""
     from benchmarks.throughput_runs import build_tokenizer, measure_grpo, measure_sft, save_model
 
     found = {}
@@ -132,22 +99,17 @@ def run_parts(args: BenchArguments) -> dict[str, Any]:
     return found
 
 
-def summarise(
-    part: str, found: dict[str, Any], config: Any, peak: float | None
-) -> dict[str, dict[str, Any]]:
-    """Figures of a part by trainer; no `mfu` where part of the rows is skipped, nor on a CPU."""
-    tokens = sum(sum(map(sum, rows)) for rows in found["rows"])
-    needed = sum(training_flops(config, [(p + c, c) for p, c in r]) for r in found["rows"])
+def summarise(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Figures of a part by trainer."""
     first = [run["seconds"] for run in next(iter(found["runs"].values()))]
     figures = {}
     for name, runs in found["runs"].items():
         seconds = [run["seconds"] for run in runs]
         figures[name] = {
-            "tokens_per_second": tokens / sum(seconds),
-            "seconds": sum(seconds) / len(seconds),
-            "mfu": needed / sum(seconds) / peak if peak and part != "uniform" else None,
-            "memory": max((run["memory"] for run in runs if run["memory"]), default=None),
             "attention": runs[0]["attention"],
+            "tokens_per_second": found["tokens"] / sum(seconds),
+            "seconds": sum(seconds) / len(seconds),
+            "memory": max((run["memory"] for run in runs if run["memory"]), default=None),
             "ratio": ratio_interval([a / b for a, b in zip(first, seconds, strict=True)]),
         }
     return figures
@@ -162,7 +124,6 @@ def render(found: dict[str, dict[str, dict[str, Any]]]) -> list[dict[str, str]]:
             "attention": figures["attention"],
             "tokens/s": f"{figures['tokens_per_second']:,.0f}",
             "seconds": f"{figures['seconds']:.2f}",
-            "MFU, %": "" if figures["mfu"] is None else f"{100 * figures['mfu']:.1f}",
             "peak GB": "" if figures["memory"] is None else f"{figures['memory'] / 1e9:.2f}",
             "speed": show_interval(figures["ratio"]),
         }
@@ -177,11 +138,9 @@ def main() -> None:
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout_func
 
     import torch
-    from transformers import AutoConfig
 
     torch.set_num_threads(1)  # the process's time is that of all threads, also of waiting ones
     quiet()
-    where, peak = device(args.precision)
     warm_up = {
         "shape": "tiny",
         "num_turns": 1,
@@ -190,25 +149,19 @@ def main() -> None:
         "sft_rows": args.sft_rows_per_step,
     }
     run_parts(replace(args, **warm_up))  # caches and lazy imports
-    config = AutoConfig.for_model(**load_shape(args.shape))
     measured = run_parts(args)
-    figures = {part: summarise(part, found, config, peak) for part, found in measured.items()}
+    figures = {part: summarise(found) for part, found in measured.items()}
     parts = "\n".join(f"- `{name}`: {text}." for name, text in PARTS.items())
-    how = HOW.format(shape=args.shape, device=where, precision=args.precision)
-    publish(
-        args.out,
-        "Throughput against stock TRL",
-        wrap(how),
-        render(figures),
-        {
-            "about": about(),
-            "arguments": asdict(args),
-            "device": where,
-            "figures": figures,
-            "differences": {part: found["difference"] for part, found in measured.items()},
-        },
-        MEANING.format(parts=parts),
-    )
+    has_gpu = torch.cuda.is_available()
+    device = torch.cuda.get_device_name() if has_gpu else "one CPU core"
+    how = HOW.format(shape=args.shape, device=device, precision=args.precision)
+    data = {
+        "arguments": asdict(args),
+        "figures": figures,
+        "differences": {part: found["difference"] for part, found in measured.items()},
+    }
+    title, meaning = "Throughput against stock TRL", MEANING.format(parts=parts)
+    publish(args.out, title, wrap(how), render(figures), data, meaning)
 
 
 if __name__ == "__main__":

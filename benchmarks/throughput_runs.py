@@ -50,14 +50,19 @@ class Group:
     """A group of rollouts as numbers."""
 
     prompt: str  # as many letters as it has tokens
-    lengths: tuple[int, ...]  # of the completions, tokens, EOS among them
-    rewards: tuple[float, ...]  # all equal in a zero-variance group
+    completions: list[list[int]]  # tokens, EOS at the end
+    rewards: list[float]  # all equal in a zero-variance group
 
 
 def length_pairs(source: str) -> list[tuple[int, int]]:
     """Prompt and completion lengths of a data set, tokens: equally likely, EOS among the second."""
     mix = json.loads(MIX.read_text(encoding="utf-8"))
     return [(prompt, completion) for prompt, completion in mix["sets"][source]["pairs"]]
+
+
+def draw_tokens(rng: random.Random, length: int) -> list[int]:
+    """Random letters, and EOS."""
+    return [*rng.choices(range(len(LETTERS)), k=length - 1), len(LETTERS)]
 
 
 def draw_groups(num_groups: int, size: int, uniform_share: float, seed: int) -> list[Group]:
@@ -75,8 +80,8 @@ def draw_groups(num_groups: int, size: int, uniform_share: float, seed: int) -> 
         # The number makes it unlike all other prompts.
         name = "".join(LETTERS[number // 26**n % 26] for n in range(4))
         letters = "".join(rng.choices(LETTERS, k=pairs[place][0] - len(name)))
-        lengths = tuple(rng.choice(near)[1] for _ in range(size))
-        groups.append(Group(name + letters, lengths, tuple(rewards)))
+        completions = [draw_tokens(rng, rng.choice(near)[1]) for _ in range(size)]
+        groups.append(Group(name + letters, completions, rewards))
     return groups
 
 
@@ -89,8 +94,8 @@ def draw_sft_rows(num_rows: int, max_length: int, seed: int) -> list[dict[str, l
         (source,) = rng.choices([*SFT_ROWS], weights=[*SFT_ROWS.values()])
         prompt, completion = rng.choice(pairs[source])
         if prompt + completion <= max_length:
-            ids = [*rng.choices(range(len(LETTERS)), k=prompt + completion - 1), len(LETTERS)]
-            rows.append({"input_ids": ids, "completion_mask": [0] * prompt + [1] * completion})
+            mask = [0] * prompt + [1] * completion
+            rows.append({"input_ids": draw_tokens(rng, len(mask)), "completion_mask": mask})
     return rows
 
 
@@ -127,28 +132,19 @@ def save_model(shape: str, folder: Path, tokenizer: Any, dtype: str) -> None:
 class Rollouts:
     """Stands in for generation: `rollout_func` and reward function of both trainers."""
 
-    def __init__(self, groups: list[Group], tokenizer: Any, seed: int) -> None:
-        rng = random.Random(seed)
+    def __init__(self, groups: list[Group], tokenizer: Any) -> None:
         self.groups, self.tokenizer = groups, tokenizer
         self._by_prompt = {group.prompt: group for group in groups}
-        self._completions = {
-            group.prompt: [
-                [*rng.choices(range(len(LETTERS)), k=length - 1), tokenizer.eos_token_id]
-                for length in group.lengths
-            ]
-            for group in groups
-        }
 
     def _of(self, prompts: list[str]) -> list[Group]:
         """The groups of prompts, of which each is there once for each of its rollouts."""
-        return [self._by_prompt[p] for p in prompts[:: len(self.groups[0].lengths)]]
+        return [self._by_prompt[p] for p in prompts[:: len(self.groups[0].rewards)]]
 
-    def generate(self, prompts: list[str], trainer: Any) -> dict[str, list]:
+    def generate(self, prompts: list[str], trainer: Any) -> dict[str, list | None]:
         """TRL's `rollout_func`: the tokens of each rollout, the prompts' in groups."""
-        groups = self._of(prompts)
         return {
             "prompt_ids": self.tokenizer(prompts, add_special_tokens=False)["input_ids"],
-            "completion_ids": [ids for group in groups for ids in self._completions[group.prompt]],
+            "completion_ids": [ids for group in self._of(prompts) for ids in group.completions],
             "logprobs": None,
         }
 
@@ -208,17 +204,16 @@ def check_equal(
     first, *others = runs
     for name in others:
         for key in keys:
-            mine, theirs = (torch.tensor(runs[one][key]).double() for one in (name, first))
-            is_alike = mine.shape == theirs.shape and mine.numel()
+            mine, theirs = runs[name][key], runs[first][key]
             # At least 0.1: a loss near 0 may be the difference of great terms.
-            differences = (mine - theirs).abs() / theirs.abs().clamp(min=0.1) if is_alike else None
-            if differences is None or not (differences <= tolerance).all():  # NaN is never below
+            far = [abs(a - b) / max(abs(b), 0.1) for a, b in zip(mine, theirs, strict=False)]
+            is_whole = len(mine) == len(theirs) > 0
+            if not is_whole or not all(one <= tolerance for one in far):  # NaN is never below
                 raise UserError(
-                    f"{what}: {key} of {name} are {mine.tolist()}, those of {first} "
-                    f"{theirs.tolist()}; no ratio is given above a relative difference of "
-                    f"{tolerance:g}"
+                    f"{what}: {key} of {name} are {mine}, those of {first} {theirs}; no ratio is "
+                    f"given above a relative difference of {tolerance:g}"
                 )
-            greatest = max(greatest, differences.max().item())
+            greatest = max(greatest, *far)
     return greatest
 
 
@@ -286,7 +281,7 @@ def build_sft(
 
 
 def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
-    """Packed and padded rows, new ones in each turn: `take_turns`, and the `rows`' lengths."""
+    """Packed and padded rows, new ones in each turn: `take_turns`, and their `tokens`."""
     rows = [
         draw_sft_rows(args.sft_rows, args.sft_max_length, turn) for turn in range(args.num_turns)
     ]
@@ -302,14 +297,14 @@ def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
         check_equal("SFT", runs, ("num_scored",), 0.0)
         return check_equal("SFT", runs, ("mean_losses",), SFT_TOLERANCE[args.precision])
 
-    masks = [[row["completion_mask"] for row in turn] for turn in rows]
-    lengths = [[(mask.count(0), mask.count(1)) for mask in turn] for turn in masks]
-    return {"rows": lengths} | take_turns(kinds, run, args.num_turns, check)
+    tokens = sum(len(row["input_ids"]) for turn in rows for row in turn)
+    return {"tokens": tokens} | take_turns(kinds, run, args.num_turns, check)
 
 
 def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts) -> Any:
     """A trainer (of `TRAINERS`) for one generation batch, which is one optimizer step."""
     tokens = args.update_tokens
+    longest = max(len(ids) for group in rollouts.groups for ids in group.completions)
     config = GRPOConfig(
         output_dir=str(folder / "grpo"),
         num_generations=args.num_generations,
@@ -317,7 +312,7 @@ def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts) -> Any:
         gradient_accumulation_steps=args.num_groups * args.num_generations // args.grpo_batch_size,
         max_steps=1,
         beta=args.beta,
-        max_completion_length=max(max(group.lengths) for group in rollouts.groups),
+        max_completion_length=longest,
         loss_type="dapo",
         **args.training(),
     )
@@ -340,7 +335,7 @@ def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str
     """A step of TRL's trainer and ours, new rollouts in each turn; returns as `measure_sft`."""
     share = UNIFORM_SHARE if part == "uniform" else 0.0
     rollouts = [
-        Rollouts(draw_groups(args.num_groups, args.num_generations, share, turn), tokenizer, turn)
+        Rollouts(draw_groups(args.num_groups, args.num_generations, share, turn), tokenizer)
         for turn in range(args.num_turns)
     ]
 
@@ -352,11 +347,9 @@ def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str
         tolerance = GRPO_TOLERANCE[args.precision]
         return check_equal(f"GRPO, {part}", runs, ("losses", "grad_norms"), tolerance)
 
-    lengths = [
-        [(len(group.prompt), length) for group in turn.groups for length in group.lengths]
-        for turn in rollouts
-    ]
+    groups = [group for turn in rollouts for group in turn.groups]
+    tokens = sum(len(group.prompt) + len(ids) for group in groups for ids in group.completions)
     on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     has_varlen = rows_apart.has_varlen(on, getattr(torch, args.precision))
     kinds = {name: name for name in TRAINERS if has_varlen or name != "ours, by row"}
-    return {"rows": lengths} | take_turns(kinds, run, args.num_turns, check)
+    return {"tokens": tokens} | take_turns(kinds, run, args.num_turns, check)

@@ -4,7 +4,6 @@ A result is a line of the finished runs, with the SFT model's test before its ow
 """
 
 import math
-from collections import Counter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,12 +21,6 @@ AXES = ("seconds", "tokens")
 COUNTED = ", cost counted"  # in the name of a row
 NO_CURRICULUM = "ours, no curriculum"
 FEWEST_SEEDS = 5  # of a bootstrap
-NAMES = {  # of the lines of a purpose
-    "start": "of SFT models",
-    "rate": "for learning rates",
-    "seed": "of the arms",
-    "part": "of the parts",
-}
 TITLE = "Time to the same accuracy, beside stock TRL"
 HOW = """\
 `make bench-time` trains the recipe `{recipe}` from its SFT model. "stock" is TRL's own
@@ -73,9 +66,8 @@ AGAIN = """\
 {command}
 ```
 
-It runs what `{lines}` does not have yet. That file has a line for each run: {counts}.{unused} A run
-takes up to {seconds:,.0f} seconds of a core, tests aside."""
-UNUSED = " It also has {num} of seeds that started afresh on another machine; they do not count."
+It runs what `{lines}` does not have yet. A run takes up to {seconds:,.0f} seconds of a core, tests
+aside."""
 
 
 # Figures
@@ -186,26 +178,6 @@ def compare_all(results: Results, base: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def arm_figures(results: Results, stock_steps: int) -> dict[str, dict[str, Any]]:
-    """What each arm did: means over its runs."""
-    figures = {}
-    for arm in dict.fromkeys(name for name, _ in results):
-        runs = [run for (name, _), run in results.items() if name == arm]
-        zero_std = [run["steps"]["zero_std"] for run in runs]
-        figures[arm] = {
-            "rate": runs[0]["rate"],
-            "seeds": len(runs),
-            "steps": len(zero_std[0]),
-            "seconds": fmean(run["steps"]["seconds"][-1] for run in runs),
-            "tokens": fmean(run["steps"]["tokens"][-1] for run in runs),
-            "zero_std_first": fmean(one for shares in zero_std for one in shares[:stock_steps]),
-            "zero_std": fmean(one for shares in zero_std for one in shares),
-            "start": fmean(run["tests"][0]["accuracy"] for run in runs),
-            "end": fmean(fmean(run["final"]) for run in runs),
-        }
-    return figures
-
-
 def part_figures(parts: Results) -> dict[str, dict[str, list[float]]]:
     """Seconds of a step and of its halves, for each seed, by the part that was added last."""
     figures: dict[str, dict[str, list[float]]] = {}
@@ -229,23 +201,26 @@ def part_figures(parts: Results) -> dict[str, dict[str, list[float]]]:
 # Tables
 
 
-def arm_rows(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
-    """The table of what the arms did."""
-    return [
-        {
+def arm_rows(results: Results, stock_steps: int) -> list[dict[str, str]]:
+    """The table of what the arms did: means over their runs."""
+    rows = []
+    for arm in dict.fromkeys(name for name, _ in results):
+        runs = [run for (name, _), run in results.items() if name == arm]
+        zero_std = [run["steps"]["zero_std"] for run in runs]
+        first = fmean(one for shares in zero_std for one in shares[:stock_steps])
+        rows.append({
             "arm": arm,
-            "learning rate": f"{row['rate']:g}",
-            "seeds": str(row["seeds"]),
-            "steps": str(row["steps"]),
-            "seconds": f"{row['seconds']:,.0f}",
-            "tokens": f"{row['tokens']:,.0f}",
-            "zero-variance": f"{row['zero_std_first']:.2f}",
-            "in all": f"{row['zero_std']:.2f}",
-            "start": f"{100 * row['start']:.1f}",
-            "end": f"{100 * row['end']:.1f}",
-        }
-        for arm, row in figures.items()
-    ]
+            "learning rate": f"{runs[0]['rate']:g}",
+            "seeds": str(len(runs)),
+            "steps": str(len(zero_std[0])),
+            "seconds": f"{fmean(run['steps']['seconds'][-1] for run in runs):,.0f}",
+            "tokens": f"{fmean(run['steps']['tokens'][-1] for run in runs):,.0f}",
+            "zero-variance": f"{first:.2f}",
+            "in all": f"{fmean(one for shares in zero_std for one in shares):.2f}",
+            "start": f"{100 * fmean(run['tests'][0]['accuracy'] for run in runs):.1f}",
+            "end": f"{100 * fmean(fmean(run['final']) for run in runs):.1f}",
+        })  # fmt: skip
+    return rows
 
 
 def needed_rows(figures: dict[str, dict[str, Any]], is_whole: bool = True) -> list[dict[str, str]]:
@@ -336,8 +311,8 @@ def write(args: Any, bench: Any) -> None:
     """
     path, results, parts = Path(args.out), bench.results("seed"), bench.results("part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    arms, beside_stock = arm_figures(results, args.stock_steps), compare_all(results, "stock")
-    curricula, of_parts = compare_all(results, NO_CURRICULUM), part_figures(parts)
+    beside_stock, curricula = (compare_all(results, base) for base in ("stock", NO_CURRICULUM))
+    of_parts, tuned = part_figures(parts), bench.tuned()
     picture = path.with_suffix(".png")
     draw(picture, results)
     notes = [
@@ -353,22 +328,15 @@ def write(args: Any, bench: Any) -> None:
         before = fmean(of_parts["curriculum"]["before"])
         about = PARTS.format(steps=args.part_steps, seeds=seeds, before=before)
         notes += [*wrapped(about), table.markdown(part_rows(of_parts))]
-    tuned, seeds = bench.tuned(), ", ".join(map(str, args.tuning_seeds))
-    used = [line for purpose in ("rate", "seed", "part") for line in bench.used_lines(purpose)]
-    lines = [line for line in bench.lines if line in used]  # in their order
     if args.tuning_seeds:
-        num = len(next(line for line in lines if line["purpose"] == "rate")["final"])
+        num = len(bench.used_lines("rate")[0]["final"])
+        seeds = ", ".join(map(str, args.tuning_seeds))
         rates = RATES.format(problems=num, seeds=seeds, curriculum=NO_CURRICULUM)
         notes += [*wrapped(rates), table.markdown(rate_rows(tuned))]
-    num_unused = len(bench.lines) - len(lines)
-    purposes = Counter(line["purpose"] for line in lines)
-    counts = ", ".join(f"{purposes[one]} {name}" for one, name in NAMES.items())
-    seconds = [line["steps"]["seconds"][-1] for line in lines if line["steps"]["seconds"]]
+    seconds = [run["steps"]["seconds"][-1] for run in results.values()]
     recipe = Path(args.grpo_config).parent.name
-    again = AGAIN.format(
-        command=f"make bench-time RECIPE={recipe}", lines=bench.path.name, counts=counts,
-        seconds=max(seconds), unused=UNUSED.format(num=num_unused) if num_unused else "",
-    )  # fmt: skip
+    command = f"make bench-time RECIPE={recipe}"
+    again = AGAIN.format(command=command, lines=bench.path.name, seconds=max(seconds))
     notes += wrapped(again)
     how = HOW.format(
         recipe=recipe, stock_steps=args.stock_steps, our_steps=args.our_steps,
@@ -376,9 +344,7 @@ def write(args: Any, bench: Any) -> None:
         last_samples=args.last_samples,
     )  # fmt: skip
     table.publish(
-        args.out, TITLE, table.wrap(how), arm_rows(arms),
-        {"arms": arms, "beside_stock": beside_stock, "curricula": curricula, "parts": of_parts,
-         "tuned": tuned},
-        *notes, figures_to=path.with_suffix(".json"),
-        made_with=table.made_with((line["purpose"], line["about"]) for line in lines),
+        args.out, TITLE, table.wrap(how), arm_rows(results, args.stock_steps),
+        {"beside_stock": beside_stock, "curricula": curricula, "parts": of_parts, "tuned": tuned},
+        *notes, figures_to=path.with_suffix(".json"), runs=bench.path.name,
     )  # fmt: skip

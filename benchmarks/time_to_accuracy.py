@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from benchmarks import table, time_page
 from pipeline import json_files, manifest
@@ -32,7 +32,7 @@ from pipeline.errors import UserError, run_cli
 from pipeline.lock import claim
 from pipeline.settings import parse, setting
 from pipeline.side_by_side import Runner
-from pipeline.values import Count
+from pipeline.values import Count, OneOf
 
 # Arm -> what it changes in the recipe.
 ARMS: dict[str, dict[str, Any]] = {
@@ -76,34 +76,21 @@ class TimeArguments:
     recipe_run: str = field(metadata={"help": "its run: data and SFT model"})
     out: str = setting("docs/results/time-to-accuracy.md", "the page to write, with a picture")
     lines: str | None = setting(None, "file of the finished runs; by default beside the page")
-    arms: list[Literal[*ARMS]] = field(
-        default_factory=lambda: [*ARMS][:4], metadata={"help": "besides stock and ours"}
-    )
-    seeds: list[int] = field(
-        default_factory=lambda: [11, 12, 13, 14, 15], metadata={"help": "of stock and ours"}
-    )
+    arms: list[Annotated[str, OneOf(tuple(ARMS))]] = setting([*ARMS][:4], "besides stock and ours")
+    seeds: list[int] = setting([11, 12, 13, 14, 15], "of stock and ours")
     curriculum_seeds: list[int] | None = setting(
         None, "those of them that the other arms run, too; by default all"
     )
-    tuning_seeds: list[int] = field(
-        default_factory=lambda: [101, 102], metadata={"help": "that learning rates are tuned on"}
-    )
-    part_seeds: list[int] = field(
-        default_factory=lambda: [201, 202], metadata={"help": "that the parts are timed on"}
-    )
-    learning_rates: list[float] = field(
-        default_factory=lambda: [1e-5, 2e-5, 4e-5],
-        metadata={"help": "to choose from; add one where the best is at an edge"},
+    tuning_seeds: list[int] = setting([101, 102], "that learning rates are tuned on")
+    part_seeds: list[int] = setting([201, 202], "that the parts are timed on")
+    learning_rates: list[float] = setting(
+        [1e-5, 2e-5, 4e-5], "to choose from; add one where the best is at an edge"
     )
     stock_steps: Count = setting(10, "optimizer steps of stock")
     our_steps: Count = setting(40, "optimizer steps of the other arms, for about as many seconds")
     part_steps: Count = setting(3, "optimizer steps of each part")
-    stock_tests: list[int] = field(
-        default_factory=lambda: [5], metadata={"help": "steps after which stock is tested"}
-    )
-    our_tests: list[int] = field(
-        default_factory=lambda: [5, 10, 15, 25], metadata={"help": "the same of the other arms"}
-    )
+    stock_tests: list[int] = setting([5], "steps after which stock is tested")
+    our_tests: list[int] = setting([5, 10, 15, 25], "the same of the other arms")
     test_samples: Count = setting(2, "completions a problem, of a test on the way")
     last_samples: Count = setting(4, "completions a problem, of the tests at start and end")
     limit: Count | None = setting(None, "test on the first N problems only, for a try")

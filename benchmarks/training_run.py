@@ -48,9 +48,7 @@ class RunArguments(GrpoArguments):
 
     is_stock: bool = setting(False, "true: TRL's own trainer")
     test_file: str = field(metadata={"help": "held-out problems"})
-    test_steps: list[int] = field(
-        default_factory=list, metadata={"help": "optimizer steps after which it is tested"}
-    )
+    test_steps: list[int] = setting([], "optimizer steps after which it is tested")
     test_samples: int = setting(2, "completions a held-out problem, on the way")
     last_samples: int = setting(2, "the same at the end; 0: no test there")
     only_test: bool = setting(False, "true: the test at the end, without training")
@@ -133,8 +131,9 @@ def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[s
         json.dumps({"id": row["id"], "num_right": right, "num_samples": size}) + "\n"
         for row, right in zip(rows, found, strict=True)
     ]
-    Path(args.pass_rates).parent.mkdir(parents=True, exist_ok=True)
-    Path(args.pass_rates).write_text("".join(lines), encoding="utf-8")
+    file = Path(args.pass_rates or "")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(lines), encoding="utf-8")
     return {"tokens": num_tokens, "seconds": seconds}
 
 

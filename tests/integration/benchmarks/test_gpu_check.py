@@ -60,38 +60,41 @@ def test_without_a_gpu_no_page_is_written(check, tmp_path):
     assert not (tmp_path / "page.md").exists()
 
 
-def host(num_gpus, is_standin=False):
-    return gpu_check.Host(num_gpus, is_standin, "no GPU")
+@pytest.fixture
+def start(tmp_path):
+    """Do a check of some Python scripts; returns its record."""
+
+    def call(*scripts, limit=60, left=100.0, is_named=False):
+        commands = []
+        for script in scripts:
+            path = tmp_path / f"{abs(hash(script))}.py"
+            path.write_text(script)
+            commands.append(f"{sys.executable} {path}")
+        check = gpu_check.Check("a", gpu=commands, cpu=[], seconds=limit, needs=[], num_gpus=0)
+        host = gpu_check.Host(0, False, "no GPU", tmp_path / "run", {})
+        return gpu_check.do(check, host, time.monotonic() + left, is_named)
+
+    return call
 
 
-def build(**fields):
-    return gpu_check.Check("a", **({"gpu": [], "cpu": [], "seconds": 9, "needs": []} | fields))
-
-
-def run(commands, folder, limit=60, **fields):
-    words = [[sys.executable, "-c", command] for command in commands]
-    task = gpu_check.Task(build(**fields), words, {"commands": words})
-    return gpu_check.read_record(task, folder) or gpu_check.run_check(task, host(0), folder, limit)
-
-
-def test_a_check_runs_once_whether_it_passes_or_fails(tmp_path):
-    count = f"open({str(tmp_path / 'count')!r}, 'a').write('x')"
+def test_a_check_runs_once_unless_one_that_failed_is_named(start, tmp_path):
+    count = tmp_path / "count"
+    good = f"open({str(count)!r}, 'a').write('x')"
     for _ in range(2):
-        assert run([count], tmp_path)["result"] == "passed"
-    assert (tmp_path / "count").read_text() == "x"
-    bad = f"{count}; raise SystemExit(3)"
-    for _ in range(2):
-        found = run([bad, count], tmp_path)
+        assert start(good)["result"] == "passed"
+    assert count.read_text() == "x"
+    bad = f"{good}; raise SystemExit(3)"
+    for is_named, runs in ((False, 2), (False, 2), (True, 3)):
+        found = start(bad, good, is_named=is_named)  # the second command never
         assert found["result"] == "failed" and "exit code 3" in found["figure"]
-    assert (tmp_path / "count").read_text() == "xx"  # the second command never
+        assert count.read_text() == "x" * runs
 
 
-def test_a_check_ends_with_its_time_and_leaves_no_process(tmp_path):
+def test_a_check_ends_with_its_time_and_leaves_no_process(start, tmp_path):
     pid = tmp_path / "pid"
     child = "import time; time.sleep(100)"
-    start = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {child!r}])"
-    command = f"{start}; open({str(pid)!r}, 'w').write(str(p.pid)); p.wait()"
-    found = run([command], tmp_path, limit=3)
+    script = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {child!r}])"
+    found = start(f"{script}; open({str(pid)!r}, 'w').write(str(p.pid)); p.wait()", limit=3)
     assert found["result"] == "failed" and "stopped after 3 s" in found["figure"]
     stat = Path(f"/proc/{pid.read_text()}/stat")
     for _ in range(100):  # killed, and on a busy machine not gone at once
@@ -101,21 +104,10 @@ def test_a_check_ends_with_its_time_and_leaves_no_process(tmp_path):
     assert is_gone
 
 
-def test_a_check_starts_only_if_its_limit_is_left(tmp_path):
-    task = gpu_check.Task(build(seconds=9), [[sys.executable, "-c", "1"]], {})
-    now = time.monotonic()
-    found = gpu_check.do(task, host(1), tmp_path, now + 8)
-    assert found["result"] == "not run" and "9 s" in found["figure"] and not [*tmp_path.iterdir()]
-    assert gpu_check.do(task, host(0, is_standin=True), tmp_path, now)["result"] == "passed"
-
-
-def test_a_failed_check_runs_again_if_it_is_named(tmp_path):
-    count = tmp_path / "count"
-    fails = f"open({str(count)!r}, 'a').write('x'); raise SystemExit(1)"
-    task = gpu_check.Task(build(), [[sys.executable, "-c", fails]], {})
-    for is_named, runs in ((False, 1), (False, 1), (True, 2)):
-        found = gpu_check.do(task, host(1), tmp_path, time.monotonic() + 60, is_named=is_named)
-        assert found["result"] == "failed" and count.read_text() == "x" * runs
+def test_a_check_starts_only_if_its_limit_is_left(start, tmp_path):
+    found = start("1", limit=9, left=8)
+    assert found["result"] == "not run" and "9 s" in found["figure"]
+    assert not (tmp_path / "run").exists()
 
 
 def test_no_check_is_longer_than_a_piece():

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.table import compact
-
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 ROOT = Path(__file__).parents[3]
 # Goal -> texts that its table must hold, one at least in each row.
@@ -37,7 +35,6 @@ def run_make(tmp_path_factory):
             command, cwd=ROOT, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
 
     return run
 
@@ -45,9 +42,8 @@ def run_make(tmp_path_factory):
 @pytest.mark.parametrize("goal", GOALS)
 def test_a_benchmark_at_its_smallest_size(run_make, tmp_path, goal):
     out = tmp_path / "new" / "page.md"
-    printed = compact(run_make(goal, out))
+    run_make(goal, out)
     _, _, *rows = [line for line in out.read_text().splitlines() if line.startswith("|")]
-    assert all(line in printed for line in rows)
     assert all(any(text in row for row in rows) for text in GOALS[goal]), rows
     assert all(any(text in row for text in GOALS[goal]) for row in rows), rows
     assert json.loads(out.with_suffix(".json").read_text())

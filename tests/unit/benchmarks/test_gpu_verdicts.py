@@ -26,7 +26,7 @@ def generation(**speeds):
 
 
 def varlen(**changes):
-    case = {"name": "a", "shares": False, "is_equal": True, "varlen": 4e-3, "by_row": 3e-3}
+    case = {"name": "a", "is_equal": True, "varlen": 4e-3, "by_row": 3e-3}
     return verdicts.judge_varlen([case | changes])
 
 
@@ -40,8 +40,9 @@ VERDICTS = {
     "refused by the trial": (update(1.3, attention="sdpa_by_row"), "it was not taken"),
     "packed": (packing(1.6), GOOD),
     "packed, slower": (packing(0.8), "set packing: false"),
-    "waits": (verdicts.judge_waits({OTHERS: 9, "a": 1}, ""), GOOD),
-    "waits often": (verdicts.judge_waits({"b": 4}, ""), "b waits 4 times: report it"),
+    "waits": (verdicts.judge_waits({OTHERS: 9, "a": 1}, {}), GOOD),
+    "waits often": (verdicts.judge_waits({"b": 4}, {}), "b waits 4 times: report it"),
+    "a pass waits": (verdicts.judge_waits({}, {OTHERS: 1}), f"waits in {OTHERS}: report it"),
     "ours": (generation(ours=3), GOOD),
     "batched": (generation(ours=1, generate_batch=4), "continuous_batching: true"),
     "fits": (verdicts.judge_memory([0.98, 1.1]), GOOD),
@@ -50,7 +51,6 @@ VERDICTS = {
     "as SDPA": (varlen(), GOOD),
     "a head size is refused": (varlen(varlen=None, is_equal=False), GOOD),
     "differs": (varlen(varlen=0.3), "a differ: report it"),
-    "other ends": (varlen(varlen=0.3, shares=True), "the last query does not see the last key"),
 }
 
 

@@ -18,7 +18,7 @@ def test_waits_are_counted_by_the_function_that_asks(monkeypatch):
         warnings.warn(WAIT, stacklevel=1)
 
     library = compile(f"import warnings\nwarnings.warn('{WAIT}')", "/lib/trl/trainer.py", "exec")
-    with gpu_waits("warn") as counts:
+    with gpu_waits() as counts:
         ask()
         ask()
         exec(library)

@@ -63,11 +63,6 @@ def test_a_recipe_has_keys_of_its_own(start, monkeypatch):
     (args,) = parse("", StudyArguments, argv=own[2:])
     assert args.own_starts and (args.seeds, args.control_seeds) == ([1, 2, 3], [4])
     assert args.out == "docs/results/smollm2.md" and args.recipe_run == "runs/smollm2-135m"
-    for seeds, controls in (("4 7", [4]), ("7", [])):  # SEEDS limits the control runs, too
-        monkeypatch.setenv("SEEDS", seeds)
-        (args,) = parse("", StudyArguments, argv=benchmarks.command("study", [])[1][2:])
-        assert args.control_seeds == controls
-    monkeypatch.delenv("SEEDS")
     monkeypatch.setenv("RECIPE", "skewed-cpu")  # has none
     assert "docs/results/study-skewed-cpu.md" in benchmarks.command("study", [])[1]
     monkeypatch.delenv("RECIPE")

@@ -65,8 +65,7 @@ def test_what_other_runs_log(log):
         ([{"step": [1], "prompt": ["a"]}], {}, "no column 'completion'"),
         ([t | {"length": [1] * 12} for t in FOUR], {}, r"--reward: name .*\(accuracy, length\)"),
         (FOUR, {"reward": "right"}, r"--reward: name .*\(accuracy\)"),
-        (FOUR, {"num_generations": 3}, "no groups of 3"),
-        ([rows(n, [0, 1, 0], 1) for n in range(4)], {}, "--num_generations"),
+        ([rows(n, [0, 1, 0], 1) for n in range(4)], {}, "no groups of several"),
         ([rows(n, [0, 4, 4]) for n in range(4)], {}, "no group is informative"),
     ],
 )
@@ -111,6 +110,6 @@ def test_every_mode_is_held_against_uniform_sampling():
     assert found["offline"]["no_variance"] < 0.2  # its filter has seen each problem
     # A mode without an informative group promises nothing.
     (_, none) = replay.render(
-        {"off": found["off"], "x": {"no_variance": 1.0, "cost": np.inf}}, 1, "tokens"
+        {"off": found["off"], "x": {"no_variance": 1.0, "cost": np.inf}}, "tokens"
     )
     assert none["saved"] == "none" and none["zero-variance groups"] == "100.0%"

@@ -60,7 +60,7 @@ def test_a_gain_is_of_the_problems_that_both_have_and_holds_over_them():
 
 RECORD = {
     "base": "start", "weights": "start", "steps": 2, "seconds": 10.0,
-    "validation": [[0, 0.1], [2, 0.5]], "logged": {"step_time": [[1, 2.0]]},
+    "validation": [[0, 0.1], [2, 0.5]],
     "made": {"commit": "abc", "machine": "2 CPU cores", "versions": {"torch": "2"}},
 }  # fmt: skip
 COLUMNS = {"greedy": [1.0, 0.0], "majority": [1.0, 0.0], "levels": [None, None], "tokens": 9.0}
@@ -107,8 +107,6 @@ def test_recorded_runs_are_not_made_again_where_their_models_are_gone(tiny_study
     assert found["figures"]["GRPO"]["test"] == [75.0, 75.0]
     assert found["gains"]["GRPO - SFT, seed 0"]["test"][0] == 50.0
     assert found["figures"]["SFT continued"]["seconds"] == [10.0]
-    text = " ".join(page.read_text().split())
-    assert "2 CPU cores, torch 2: SFT 0 (abc); SFT 1 (abc); GRPO 0 (abc); GRPO 1 (abc)" in text
 
 
 @pytest.mark.parametrize(
@@ -116,7 +114,6 @@ def test_recorded_runs_are_not_made_again_where_their_models_are_gone(tiny_study
     [
         (r"own-0\.json: is of other settings", {"own_0": {"settings": "others"}}),
         (r"sft-1\.json: did not start from the model of .*start-1", {"sft_1": {"base": "other"}}),
-        (r"start-1\.json: started from another model than .*-0", {"start_1": {"base": "hub"}}),
         (r"own-0\.json: is damaged", {"own_0": {"answers": {"test": COLUMNS}}}),
     ],
 )
@@ -136,15 +133,13 @@ def test_a_run_is_not_made_where_what_it_starts_from_is_gone(tiny_study):
         tiny_study.do_all()
 
 
-def test_sft_continued_takes_the_seconds_of_grpo_of_its_seed(tiny_study):
+def test_sft_continued_takes_the_seconds_of_grpo(tiny_study):
     keep(tiny_study, "start", 1, seconds=8.0, steps=4)
     keep(tiny_study, "own", 1, seconds=None)
-    with pytest.raises(UserError, match=r"own-1.json: .* was resumed"):
-        tiny_study.sft_steps(1)
-    keep(tiny_study, "own", 0, seconds=30.0)  # another seed says how long it takes
-    assert tiny_study.sft_steps(1) == 15
-    keep(tiny_study, "own", 1, seconds=20.0)
-    assert tiny_study.sft_steps(1) == 10
+    with pytest.raises(UserError, match=r"own-0.json: .* was resumed"):
+        tiny_study.sft_steps()
+    keep(tiny_study, "own", 0, seconds=30.0)  # that run says how long it takes
+    assert tiny_study.sft_steps() == 15
 
 
 def test_the_published_records_are_read():
