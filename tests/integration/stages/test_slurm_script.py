@@ -29,54 +29,8 @@ from tests.pages import commands_of_pages
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "configs/accelerate/slurm.sh"
-# One script under seven names; a call is a line of $LOG: the name, the host, the words.
-STAND_IN = r"""#!/bin/bash
-name=${0##*/} host=${SLURMD_NODENAME:-none}
-tell() { printf '%s\n' "$(printf '%q ' "$name" "$host" "$@")" >>"$LOG"; }
-case $name in
-  scontrol) # show hostnames
-    printf '%s\n' $3 ;;
-  srun) # a task on each host; a signal goes to all of them
-    for word in "$@"; do
-      [[ $word == --* ]] || break
-      [[ $word != --nodelist=* ]] || hosts=${word#*=}
-      [[ $word != --cpus-per-task=* ]] || tell "$word"
-      shift
-    done
-    for host in ${hosts//,/ }; do
-      SLURMD_NODENAME=$host "$@" &
-      tasks+=($!)
-    done
-    trap 'kill "${tasks[@]}"' TERM
-    code=0
-    for task in "${tasks[@]}"; do wait "$task" || code=$?; done
-    wait
-    exit "$code" ;;
-  python)
-    tell "$@"
-    [[ -n $RECIPE && -z $ACCELERATE$MAX_HOURS ]] || exit 9 # the last two are given in other words
-    case " $* " in
-      *" --list "*) echo "$LEFT"; exit "${LIST_CODE:-0}" ;;
-      *" --start-model "*) echo "$SERVED"; exit ;;
-      *" preflight "*) exit "${PREFLIGHT_CODE:-0}" ;;
-    esac
-    is_first=$(($(grep -c "^python $host " "$LOG") == 1))
-    [[ $host$is_first != "${KILL}1" ]] || kill -KILL $$
-    [[ $3 != "$FAIL" ]] || exit "${CODE:-1}" ;;
-  vllm)
-    trap 'tell ended; kill $!; exit' TERM
-    tell "$@" "$VLLM_SERVER_DEV_MODE"
-    [[ -z $SERVER_FAILS ]] || exit 1
-    sleep 60 >/dev/null 2>&1 &
-    wait ;;
-  curl)
-    tell "${@: -1}"
-    [[ -z $SERVER_FAILS ]] && grep -q "^vllm " "$LOG" ;;
-  ray)
-    tell "$@"
-    [[ $1 != status ]] || grep "^ray .* start " "$LOG" | sed "s/^/node_/" ;;
-esac
-"""
+STAND_IN = Path(__file__).with_name("slurm_stand_in.sh")
+MISTAKES = Path(__file__).with_name("slurm_mistakes.yaml")
 STAGES = ["data", "audit", "sft", "difficulty", "grpo", "eval", "report"]
 MODEL = ["my w", "--logprobs-mode", "raw_logprobs", "--dtype", "float16"]
 
@@ -100,8 +54,7 @@ def job(tmp_path):
     """What a job's process is started with: arguments of `subprocess`; some stand-ins are there."""
     log = tmp_path / "log"
     log.write_text("")
-    for name in ("bin/srun", "bin/scontrol", "bin/curl"):
-        put(tmp_path / name)
+    put(tmp_path / "bin", "srun", "scontrol", "curl")
     env = {
         "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "LOG": str(log), "SLURM_JOB_ID": "12345",
         "SLURM_CPUS_ON_NODE": "96", "SLURM_GPUS_ON_NODE": "8",
@@ -109,19 +62,19 @@ def job(tmp_path):
     return {"cwd": tmp_path, "env": env, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
 
-def put(path):
-    """Put a stand-in somewhere."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(STAND_IN)
-    path.chmod(0o755)
+def put(folder, *names):
+    """Put stand-ins into a folder."""
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_text(STAND_IN.read_text())
+        (folder / name).chmod(0o755)
 
 
 @pytest.fixture
 def run(tmp_path, job):
     """Run the job: its exit code, what it has printed, and the calls of all but srun, in order."""
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    for name in ("python", "vllm", "ray"):
-        put(tmp_path / ".venv/bin" / name)
+    put(tmp_path / ".venv/bin", "python", "vllm", "ray")
 
     def call(*words, hosts="n1 n2 n3", left=STAGES, **env):
         (tmp_path / "log").write_text("")
@@ -289,22 +242,10 @@ def test_an_example_passes_preflight(run, fork_server, tmp_path, env, nodes, key
     assert ("cache for" in said) is ("VLLM_HOSTS" not in env)  # of a colocated vLLM
 
 
-MISTAKES = {
-    "all hosts serve": ([], {"VLLM_HOSTS": "3"}, "VLLM_HOSTS: 3 of 3 hosts leaves none to train"),
-    "no number": ([], {"VLLM_HOSTS": "one"}, "VLLM_HOSTS: 'one' is no number"),
-    "no hours": ([], {"MAX_HOURS": "a day"}, "MAX_HOURS: 'a day' is no number of hours"),
-    "no number of hosts": (["--dry-run", "--nodes", "none"], {}, "--nodes: 'none' is no number"),
-    "a key without its stage": (["top_p=1"], {}, "top_p=1: unknown word"),
-    "no config": ([], {"ACCELERATE": "zero4"}, "ACCELERATE: no configs/accelerate/zero4.yaml here"),
-    "what the command refuses": ([], {"LIST_CODE": "2"}, None),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes(run, name):
-    words, env, line = MISTAKES[name]
-    code, said, calls = run(*words, **env)
-    assert code == 2 and not started(calls) and (line is None or said.startswith(f"error: {line}"))
+@pytest.mark.parametrize("case", yaml.safe_load(MISTAKES.read_text(encoding="utf-8")))
+def test_mistakes(run, case):
+    code, said, calls = run(*case.get("words", []), **case.get("env", {}))
+    assert code == 2 and not started(calls) and said.startswith(case["says"])
 
 
 @pytest.mark.slow
