@@ -1,10 +1,9 @@
 """Mistakes planted in recipe, launch, tokenizer and data, each found with what to change.
 
-Those of keys and templates alone are in mistakes.yaml.
+Those of keys, templates and files alone are in mistakes.yaml.
 """
 
 import json
-import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
 
 pytestmark = pytest.mark.integration
-NO_ANSWER = '{"prompt": [{"role": "user", "content": "1 + 1"}]}\n'
 CONFIGS = Path(__file__).parents[3] / "configs"
 SYNTHETIC = [{"name": "synthetic", "sample": 10, "split": "train"}]
 
@@ -56,9 +54,6 @@ class Planted:
     def build_data(self, **values):
         self.set("data", **{"output_dir": "{run}/data", "sft": SYNTHETIC} | values)
 
-    def write_data(self, text):
-        (self.run / "data" / "sft_train.jsonl").write_text(text)
-
     def change_json(self, name, **values):
         path = self.model / name
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
@@ -84,15 +79,21 @@ def planted(tmp_path, tiny_model_dir, data_dir, monkeypatch):
     return Planted(tmp_path, tiny_model_dir, data_dir, monkeypatch)
 
 
-def plant(planted, recipe=None, launch=None, template=None, gone=(), says="", **files):
+def plant(planted, recipe=None, model=None, template=None, launch=(), write=(), gone=(), **files):
     """Plant a mistake of mistakes.yaml."""
+    home = planted.recipe.parent
     if recipe:
         planted.copy(recipe)
+    if model:
+        shutil.copytree(planted.model, home / model)
+        planted.set("sft", model_name_or_path=str(home / model))
     if template:
         planted.change_template(*template)
+    for place, text in dict(write).items():
+        (home / place).write_text(text)
     for place in gone:
-        (planted.recipe.parent / place).unlink()
-    planted.args.update(launch or {})
+        shutil.rmtree(home / place) if (home / place).is_dir() else (home / place).unlink()
+    planted.args.update(launch)
     for name, values in files.items():
         if name.endswith(".json"):
             planted.change_json(name, **values)
@@ -100,17 +101,6 @@ def plant(planted, recipe=None, launch=None, template=None, gone=(), says="", **
             planted.build_data(**values)
         else:
             planted.set(name, **values)
-
-
-def own_model(name, damage):
-    """Start from a copy of the tiny model elsewhere, which is damaged."""
-
-    def change(planted):
-        folder = shutil.copytree(planted.model, planted.recipe.parent / name)
-        damage(folder)
-        planted.set("sft", model_name_or_path=str(folder))
-
-    return change
 
 
 def base_tokenizer(planted):
@@ -132,54 +122,47 @@ def missing_bos(planted):
     tokenizer.save_pretrained(planted.model)
 
 
-def drop_think(folder):
+def drop_think(planted, folder=None):
     from transformers import AutoTokenizer
 
+    folder = folder or planted.model
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>"]})
     tokenizer.save_pretrained(folder)
 
 
 def another_model_than_sft_had(planted):
-    own_model("mine", drop_think)(planted)
-    planted.set("sft", output_dir="{run}/sft")
+    plant(planted, model="mine", sft={"output_dir": "{run}/sft"})
+    drop_think(planted, planted.recipe.parent / "mine")
 
 
-KEYS = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8"))
-# "level topic: what is said" -> how to plant it.
+def full_disk(planted):
+    planted.monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
+
+
+TEXT = Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8")
+KEYS, UNREADABLE = yaml.safe_load_all(TEXT)
+# "level topic: what is said" -> how to plant it, where it takes more than keys and texts.
 MISTAKES = {
-    "error data: sft_train.jsonl":
-        lambda planted: planted.write_data('{"prompt": [{"role": "user"\n'),
-    "error data: completion": lambda planted: planted.write_data(NO_ANSWER * 40),
     "warning template: SFT teaches '<|endoftext|>'": base_tokenizer,
-    "error tokenizer: drops <think>": lambda planted: drop_think(planted.model),
+    "error tokenizer: drops <think>": drop_think,
     "error tokenizer: drops <think> or </think>": another_model_than_sft_had,
     "warning template: prompts lack '<|endoftext|>'": missing_bos,
-    "error sft.yaml: no stage of the recipe writes it":
-        lambda planted: (shutil.rmtree(planted.run / "data"),
-                         planted.build_data(output_dir="{run}/dta")),
-    "error disk: needed": lambda planted: planted.monkeypatch.setattr(
-        shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000)),
-    "error model: missing holds no model": own_model("missing", shutil.rmtree),
-    "error tokenizer: its tokenizer cannot be loaded":
-        own_model("mine", lambda folder: os.truncate(folder / "tokenizer.json", 1000)),
-    "error model: holds no weights":
-        own_model("mine", lambda folder: (folder / "model.safetensors").unlink()),
-}  # fmt: skip
+    "error disk: needed": full_disk,
+}
 NO_REMEDY = "error grpo.yaml: 12 is all of"
 
 
 @pytest.mark.parametrize("name", [*MISTAKES, *KEYS])
 def test_a_planted_mistake_is_found(planted, name):
-    if name in MISTAKES:
-        MISTAKES[name](planted)
-    else:
-        plant(planted, **KEYS[name])
+    changes = dict(KEYS.get(name, {}))
+    says = changes.pop("says", "")
+    MISTAKES.get(name, plant)(planted, **changes)
     shown = [(f"{one.level} {one.topic}: {one.text}", one.remedy) for one in planted.findings()]
     head, _, said = name.partition(": ")
     match = [remedy for text, remedy in shown if text.startswith(f"{head}: ") and said in text]
     assert match, shown
-    assert KEYS.get(name, {}).get("says", "") in match[0]
+    assert says in match[0]
     assert match[0] or name == NO_REMEDY
 
 
@@ -210,18 +193,9 @@ def test_the_disk_is_that_of_the_output_dir(planted, tmp_path):
     assert str(tmp_path / "elsewhere" / "grpo") in found.text
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [
-        lambda planted: planted.set("grpo", reward_funcs=5),
-        lambda planted: planted.write_data(""),
-        lambda planted: (planted.model / "generation_config.json").write_text("[1]"),
-        lambda planted: planted.change_json("config.json", num_attention_heads=0),
-        lambda planted: planted.change_json("config.json", max_position_embeddings="x"),
-    ],
-)
-def test_what_no_check_can_read_is_a_finding_and_no_traceback(planted, plant):
-    plant(planted)
+@pytest.mark.parametrize("changes", UNREADABLE)
+def test_what_no_check_can_read_is_a_finding_and_no_traceback(planted, changes):
+    plant(planted, **changes)
     assert any(one.level in ("error", "not checked") for one in planted.findings())
 
 
@@ -235,7 +209,6 @@ def test_a_result_of_another_hub_model_says_nothing_of_this_one(planted, was):
 
 
 def test_without_sft_no_remedy_speaks_of_it(planted):
-    gone = ["run/sft/chat_template.jinja", "recipe/sft.yaml"]
-    plant(planted, gone=gone, grpo={"model_name_or_path": "{run}/sft"})
+    plant(planted, gone=["run/sft/chat_template.jinja", "recipe/sft.yaml"])
     assert [one for one in planted.findings("error") if one.topic == "tokenizer"]
     assert not [one for one in planted.findings("error") if "sft.yaml" in one.remedy]
