@@ -1,8 +1,6 @@
 """A random-init tiny Qwen2 with a tokenizer of its own, for tests that run real trainers."""
 
 import json
-import os
-import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -12,9 +10,8 @@ import pytest
 from pipeline import manifest
 from pipeline.folders import CURVES
 from tests.files import write_rows
-from tests.integration.fork_server import Server, free_port
+from tests.integration.fork_server import Server
 
-ROOT = Path(__file__).parents[2]
 CHATML = (
     "{% for message in messages %}"
     "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
@@ -201,32 +198,6 @@ def graded_by_chance(monkeypatch):
         return [Grade("right" if right else "no_answer", None) for right in is_right]
 
     monkeypatch.setattr(rewards, "grade_rollouts", grade_rollouts)
-
-
-@pytest.fixture
-def run_two_processes(tmp_path):
-    """Run Python source as rank 0 and rank 1 of a CPU job; returns the lines that each printed."""
-
-    def call(source, *flags):
-        script = tmp_path / "two.py"
-        script.write_text(source)
-        command = [sys.executable, str(script), *map(str, flags)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
-        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-        processes = []
-        for rank in range(2):
-            ranked = env | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            processes.append(subprocess.Popen(command, env=ranked, cwd=tmp_path, **pipes))
-        try:
-            results = [process.communicate(timeout=240) for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-        assert [process.returncode for process in processes] == [0, 0], results
-        return [out.splitlines() for out, _ in results]
-
-    return call
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "configs/accelerate/slurm.sh"
 STAND_IN = Path(__file__).with_name("slurm_stand_in.sh")
-MISTAKES = Path(__file__).with_name("slurm_mistakes.yaml")
+JOBS = Path(__file__).with_name("slurm_jobs.yaml")
 STAGES = ["data", "audit", "sft", "difficulty", "grpo", "eval", "report"]
 MODEL = ["my w", "--logprobs-mode", "raw_logprobs", "--dtype", "float16"]
 
@@ -176,35 +176,6 @@ def test_two_vllm_hosts_are_one_server(run):
     assert sorted(host for host, _ in started(calls, "grpo")) == ["n1", "n2"]
 
 
-def test_a_server_that_does_not_start_and_trainers_that_fail(run):
-    code, said, calls = run(SERVER_FAILS="1", VLLM_HOSTS="1")
-    assert code == 2 and not started(calls, "grpo")
-    assert "error: vLLM ended before it answered http://n3:8000/health" in said
-    code, _, calls = run(FAIL="grpo", VLLM_HOSTS="1")
-    assert code == 1 and ["vllm", "n3", "ended"] in calls and not started(calls, "eval")
-
-
-def test_a_killed_launcher_is_started_again_and_a_mistake_is_not(run):
-    code, said, calls = run(KILL="n2")
-    assert code == 0, said
-    assert sorted(host for host, _ in started(calls, "sft")) == ["n1", "n2", "n2", "n3"]
-    code, _, calls = run(FAIL="sft", CODE="2")
-    assert code == 2 and started(calls)[-1][1][2] == "sft" and len(started(calls, "sft")) == 3
-
-
-def test_a_job_does_what_is_left_until_its_hours_are_over(run):
-    """The stage ends with a checkpoint and exit code 2; what it ends is no failure of the job."""
-    code, _, calls = run(left=["grpo", "report"], hosts="n1")
-    assert code == 0 and [words[2] for _, words in started(calls)] == ["grpo", "report"]
-    code, said, calls = run(left=[])
-    assert (code, said, started(calls)) == (0, "runs/grpo7b/report is finished\n", [])
-    code, said, calls = run(hosts="n1", MAX_HOURS="0.0001", FAIL="sft", CODE="2")
-    assert code == 0 and said.endswith("MAX_HOURS is over; submit the same line again to go on\n")
-    assert not started(calls, "grpo")
-    code, said, _ = run(hosts="n1", MAX_HOURS="9", FAIL="sft", CODE="2")
-    assert code == 2 and "MAX_HOURS is over" not in said
-
-
 @pytest.mark.parametrize("code", [0, 2])
 def test_a_dry_run_starts_nothing_and_ends_as_preflight_does(run, code):
     for words, hosts in ((["--dry-run"], "n1 n2"), (["--dry-run", "--nodes", "2"], "")):
@@ -242,10 +213,18 @@ def test_an_example_passes_preflight(run, fork_server, tmp_path, env, nodes, key
     assert ("cache for" in said) is ("VLLM_HOSTS" not in env)  # of a colocated vLLM
 
 
-@pytest.mark.parametrize("case", yaml.safe_load(MISTAKES.read_text(encoding="utf-8")))
-def test_mistakes(run, case):
-    code, said, calls = run(*case.get("words", []), **case.get("env", {}))
-    assert code == 2 and not started(calls) and said.startswith(case["says"])
+@pytest.mark.parametrize("case", yaml.safe_load(JOBS.read_text(encoding="utf-8")))
+def test_how_a_job_ends(run, case):
+    code, said, calls = run(*case.get("words", []), **case.get("job", {}), **case.get("env", {}))
+    assert code == case["code"], said
+    assert said.startswith(case.get("starts", "")) and said.endswith(case.get("ends", "")), said
+    assert case.get("has", "") in said
+    assert "lacks" not in case or case["lacks"] not in said
+    assert [*dict.fromkeys(words[2] for _, words in started(calls))] == case["stages"]
+    if "hosts" in case:
+        assert sorted(host for host, _ in started(calls, "sft")) == case["hosts"]
+    if "call" in case:
+        assert case["call"].split() in calls
 
 
 @pytest.mark.slow

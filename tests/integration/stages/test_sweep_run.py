@@ -1,4 +1,4 @@
-"""A sweep with the tiny model: in this process, killed and started again, and of other recipes."""
+"""A sweep with the tiny model: in this process, killed and started again, and with a failure."""
 
 import importlib
 import json
@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -84,36 +83,3 @@ def test_a_run_that_fails_leaves_the_others(write_recipe, tmp_path):
     table = json.loads((tmp_path / "run/sweep/table.json").read_text())
     assert [row["ended"] == "finished" for row in table] == [True, False]
     assert not (tmp_path / "run/sweep/sft.learning_rate=1e30/grpo").exists()
-
-
-@pytest.mark.slow
-def test_another_recipe_builds_its_data_and_sft_and_is_left_alone_once_it_is_there(
-    write_recipe, tmp_path, monkeypatch
-):
-    """The recipe's own run is used as it is; the same command again trains nothing."""
-    for name in ("AUDIT", "REHEARSE"):
-        monkeypatch.setenv(name, "off")
-    other, run = tmp_path / "few", tmp_path / "run"
-    other.mkdir()
-    of_run = {"train_file": "{run}/data/sft_train.jsonl", "output_dir": "{run}/sft"}
-    shutil.move(write_recipe("sft", max_steps=1, **of_run), other)
-    shutil.move(write_recipe("grpo", max_steps=1, model_name_or_path="{run}/sft"), other)
-    config = write_recipe("grpo", max_steps=1)
-    entry = {"name": "synthetic", "split": "train", "options": {"max_level": 2}}
-    data = {"output_dir": "{run}/data", "sft": [entry | {"sample": 8}], "num_workers": 1}
-    for folder in (other, tmp_path):
-        (folder / "data.yaml").write_text(json.dumps(data))
-    command = ["-m", "stages.sweep", "--grpo_config", config, "--run", run]
-    command += ["--sweep", f"recipe={tmp_path},{other}"]
-    out = finish(start(*command), timeout=600)
-    table = json.loads((run / "sweep/table.json").read_text())
-    assert [row["ended"] for row in table] == ["finished", "finished"], out
-    (made,) = [path for path in (run / "sweep").glob("recipe=*few") if (path / "data").is_dir()]
-    assert len((made / "data/sft_train.jsonl").read_text().splitlines()) == 8
-    trained = json.loads((made / "sft/manifest.json").read_text())
-    assert trained["config"]["train_file"] == f"{made}/data/sft_train.jsonl"
-    started = json.loads((run / "sweep" / table[1]["run"] / "grpo/manifest.json").read_text())
-    assert Path(started["config"]["model_name_or_path"]) == (made / "sft").resolve()
-    assert not (run / "sft").exists()  # the recipe's GRPO starts from another model
-    again = finish(start(*command), timeout=600)
-    assert again.count("up to date in") == 4
