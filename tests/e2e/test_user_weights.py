@@ -19,6 +19,7 @@ import trl
 import yaml
 
 from tests import demo
+from tests.integration.conftest import change_json, train_tokenizer
 from tests.integration.harness.official_data import gpqa
 from tests.integration.sampling.test_openai_engine import answer
 
@@ -65,26 +66,18 @@ def teacher(run):
 
 def build_weights(family, folder, rows):
     """Save a model of a family with 0.2 M parameters, and a tokenizer that knows the rows."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
     known = FAMILIES[family]
     roles = known["roles"]
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    options = {"vocab_size": 2000, "initial_alphabet": alphabet, "show_progress": False}
-    bpe.train_from_iterator(rows, trainers.BpeTrainer(**options))
+    bpe = train_tokenizer(rows, vocab_size=2000)
     bpe.add_special_tokens(list(dict.fromkeys([*roles.values(), *known["special"]])))
     bpe.add_tokens(known["plain"])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, **roles)
     text = Path(trl.__file__).parent / f"chat_templates/{known['template']}.jinja"
     tokenizer.chat_template = text.read_text(encoding="utf-8")
     tokenizer.save_pretrained(folder)
-    config = folder / "tokenizer_config.json"
-    written = json.loads(config.read_text()) | {"tokenizer_class": known["tokenizer"]}
-    config.write_text(json.dumps(written))
+    change_json(folder / "tokenizer_config.json", tokenizer_class=known["tokenizer"])
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
     sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": len(tokenizer)}
     ids = {key[:-5] + "token_id": getattr(tokenizer, f"{key}_id") for key in roles}

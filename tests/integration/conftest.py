@@ -25,22 +25,30 @@ CORPUS = [
 ]
 
 
-def build_tiny_model(folder, seed=0):
-    """Save a Qwen2 (hidden size 32, 2 layers) and its byte-level BPE tokenizer to `folder`."""
-    import torch
+def train_tokenizer(texts, **options):
+    """A byte-level BPE tokenizer trained on texts, with options of its trainer."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trained.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trained.train_from_iterator(
-        CORPUS, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
-    )
-    trained.save(str(folder / "trained.json"))
-    bpe = json.loads((folder / "trained.json").read_text())["model"]
-    (folder / "trained.json").unlink()
+    options["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
+    trained.train_from_iterator(texts, trainers.BpeTrainer(show_progress=False, **options))
+    return trained
+
+
+def change_json(path, **values):
+    """Change keys of a JSON file; where there is none it is made."""
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(found | values))
+
+
+def build_tiny_model(folder, seed=0):
+    """Save a Qwen2 (hidden size 32, 2 layers) and its byte-level BPE tokenizer to `folder`."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+    bpe = json.loads(train_tokenizer(CORPUS, vocab_size=300).to_str())["model"]
     # Through Qwen2Tokenizer, because AutoTokenizer gives every qwen2 folder its pre-tokenizer.
     tokenizer = Qwen2Tokenizer(
         vocab=bpe["vocab"],

@@ -16,7 +16,7 @@ from pipeline.models import card
 from pipeline.models.checkpoints import check_checkpoint
 from pipeline.models.tokenizer import load_tokenizer
 from tests.demo import ROOT
-from tests.integration.conftest import CHATML
+from tests.integration.conftest import CHATML, change_json
 
 pytestmark = pytest.mark.integration
 # What each prints at least; the model is random.
@@ -98,22 +98,16 @@ def test_the_script_of_the_graders_page_trains(fork_server, tiny_model_dir, tmp_
 # examples/chat_template.py: a base model with the chat template of another one
 
 
-def change(folder, name, **values):
-    path = folder / name
-    found = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps(found | values))
-
-
 @pytest.fixture
 def base(tmp_path, tiny_model_dir):
     """The tiny model as a base model: no template, and the end of a document as its end."""
     folder = shutil.copytree(tiny_model_dir, tmp_path / "base")
     (folder / "chat_template.jinja").unlink()
     pad = AutoTokenizer.from_pretrained(folder).pad_token_id
-    change(folder, "tokenizer_config.json", eos_token="<|endoftext|>")
-    change(folder, "config.json", eos_token_id=pad)
-    change(folder, "generation_config.json", eos_token_id=pad)
-    change(folder, "manifest.json", stage="sft")  # is not the new folder's
+    change_json(folder / "tokenizer_config.json", eos_token="<|endoftext|>")
+    change_json(folder / "config.json", eos_token_id=pad)
+    change_json(folder / "generation_config.json", eos_token_id=pad)
+    change_json(folder / "manifest.json", stage="sft")  # is not the new folder's
     (folder / "README.md").write_text("---\nlicense: llama3.1\n---\n")
     return folder
 
@@ -125,7 +119,7 @@ def chat(tmp_path, tiny_model_dir):
     folder = shutil.copytree(tiny_model_dir, tmp_path / "chat", ignore=ignored)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ends = [tokenizer.pad_token_id, tokenizer.eos_token_id]
-    change(folder, "generation_config.json", eos_token_id=ends)
+    change_json(folder / "generation_config.json", eos_token_id=ends)
     return folder
 
 
@@ -149,14 +143,6 @@ def test_a_base_model_gets_template_and_ends(run, base, chat, tmp_path, capsys):
     assert [path.name for path in folder.parent.iterdir()] == ["whole"]
 
 
-def without_weights(base, chat):
-    (base / "model.safetensors").unlink()
-
-
-def without_template(base, chat):
-    (chat / "chat_template.jinja").unlink()
-
-
 def other_token(base, chat):
     (chat / "chat_template.jinja").write_text(CHATML + "<|object_ref_start|>")
     tokenizer = AutoTokenizer.from_pretrained(chat)
@@ -170,27 +156,26 @@ def other_id(base, chat):
     (base / "tokenizer.json").write_text(swapped.replace("<|x|>", "<|im_end|>"))
 
 
-def no_folder(base, chat):
-    shutil.rmtree(base)
-
-
-def folder_exists(base, chat):
-    (base.parent / "made/whole").mkdir(parents=True)
-
-
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (without_weights, "^BASE: .* holds no weights"),
-        (no_folder, "^BASE: .* is no folder"),
-        (without_template, "^OTHER: .* has no chat_template"),
+        ("base/model.safetensors", "^BASE: .* holds no weights"),
+        ("base", "^BASE: .* is no folder"),
+        ("chat/chat_template.jinja", "^OTHER: .* has no chat_template"),
         (other_token, r"^OTHER: .*'<\|object_ref_start\|>' .* and none in "),
         (other_id, r"^OTHER: .*'<\|im_(start|end)\|>' of its template"),
-        (folder_exists, r"^FOLDER: .*whole exists"),
+        (None, r"^FOLDER: .*whole exists"),
     ],
 )
 def test_models_that_do_not_fit_leave_nothing(base, chat, tmp_path, run, harm, message):
-    harm(base, chat)
+    """After a change, without a file or folder, or where there is another one."""
+    if callable(harm):
+        harm(base, chat)
+    elif harm is None:
+        (tmp_path / "made/whole").mkdir(parents=True)
+    else:
+        place = tmp_path / harm
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match=message):
         run("chat_template", base, chat, tmp_path / "made/whole")

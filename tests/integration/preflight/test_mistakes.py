@@ -3,7 +3,6 @@
 Those of keys, templates and files alone are in mistakes.yaml.
 """
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import yaml
 from pipeline import manifest
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
+from tests.integration.conftest import change_json
 
 pytestmark = pytest.mark.integration
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -54,10 +54,6 @@ class Planted:
     def build_data(self, **values):
         self.set("data", **{"output_dir": "{run}/data", "sft": SYNTHETIC} | values)
 
-    def change_json(self, name, **values):
-        path = self.model / name
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
     def change_template(self, old, new):
         path = self.model / "chat_template.jinja"
         text = path.read_text()
@@ -96,7 +92,7 @@ def plant(planted, recipe=None, model=None, template=None, launch=(), write=(), 
     planted.args.update(launch)
     for name, values in files.items():
         if name.endswith(".json"):
-            planted.change_json(name, **values)
+            change_json(planted.model / name, **values)
         elif name == "data" and not recipe:
             planted.build_data(**values)
         else:
@@ -106,9 +102,9 @@ def plant(planted, recipe=None, model=None, template=None, launch=(), write=(), 
 def base_tokenizer(planted):
     # Like Qwen2.5's base models: the EOS is another than the template's.
     tokens = {"eos_token": "<|endoftext|>", "pad_token": "<|im_start|>"}
-    planted.change_json("tokenizer_config.json", **tokens)
+    change_json(planted.model / "tokenizer_config.json", **tokens)
     ends = {"eos_token_id": planted.tokenizer().eos_token_id}
-    planted.change_json("generation_config.json", **ends)
+    change_json(planted.model / "generation_config.json", **ends)
 
 
 def missing_bos(planted):

@@ -7,7 +7,7 @@ import torch
 
 from pipeline.errors import OutOfMemoryError, UserError
 from pipeline.manifest import NAME
-from tests.integration.stages.stage_processes import steps_on_disk
+from tests.integration.trainer.runs import whole_checkpoints
 
 pytestmark = pytest.mark.integration
 TINY = {"gradient_accumulation_steps": 2, "max_steps": 4, "save_steps": 1}
@@ -47,7 +47,7 @@ def test_a_run_ends_at_the_step_and_keeps_its_last_checkpoint(
     at_step_3(stage, FAULTS[fault])
     with pytest.raises(UserError, match=r": stopped at step 3: the \w+ .*checkpoint-2$"):
         run_stage(stage, **TINY)
-    assert steps_on_disk(tmp_path / stage) == [1, 2]
+    assert whole_checkpoints(tmp_path / stage) == [1, 2]
     assert not (tmp_path / stage / NAME).exists()
 
 
@@ -61,7 +61,7 @@ def test_a_step_for_which_memory_is_not_enough(stage, run_stage, tmp_path, at_st
     assert " at step 3 (" in line and "checkpoint-2 is whole" in line
     assert "gradient_checkpointing: true" in line and "per_device_train_batch_size" in line
     assert error.value.exit_code == 71
-    assert steps_on_disk(tmp_path / stage) == [1, 2]
+    assert whole_checkpoints(tmp_path / stage) == [1, 2]
 
 
 @pytest.mark.parametrize(("stage", "rate"), [("sft", 1e20), ("grpo", 3e38)])

@@ -13,6 +13,7 @@ from pipeline.errors import UserError
 from pipeline.prompts import render_prompt
 from tests import demo
 from tests.files import read_rows, write_rows
+from tests.integration.conftest import change_json
 
 pytestmark = pytest.mark.integration
 CHANGES = Path(__file__).with_name("raw_prompts.yaml")
@@ -36,8 +37,7 @@ def base(tmp_path, tiny_model_dir, request):
     folder = shutil.copytree(tiny_model_dir, tmp_path / "base")
     (folder / "chat_template.jinja").unlink()
     if request.param:
-        path = folder / "tokenizer_config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"bos_token": request.param}))
+        change_json(folder / "tokenizer_config.json", bos_token=request.param)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
             single=f"{request.param} $A",

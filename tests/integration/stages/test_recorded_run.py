@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pipeline import manifest
-from tests.integration.stages.stage_processes import steps_on_disk
+from tests.integration.trainer.runs import whole_checkpoints
 
 pytestmark = pytest.mark.integration
 RECORDED = Path(__file__).with_name("recorded_run")
@@ -68,7 +68,7 @@ def test_a_finished_stage_is_up_to_date(folder, run_recorded, stage, name):
 def test_an_unfinished_stage_resumes(folder, run_recorded, stage, step, last):
     place = folder / "unfinished" / stage
     work = place.rename(place.with_name(f"{stage}-0a1b2c"))  # as this version names it
-    assert steps_on_disk(work) == [step]
+    assert whole_checkpoints(work) == [step]
     state = json.loads((work / f"checkpoint-{step}/trainer_state.json").read_text())
     lines = run_recorded(stage, output_dir=f"unfinished/{stage}")
     assert f"resuming from unfinished/{work.name}/checkpoint-{step}" in lines

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
-from tests.integration.stages.stage_processes import steps_on_disk
+from tests.integration.trainer.runs import whole_checkpoints
 from tests.results import differences, left_in
 
 pytestmark = pytest.mark.integration
@@ -19,7 +19,7 @@ def test_max_hours_end_a_run_with_a_checkpoint(run_stage, tmp_path, monkeypatch,
     monkeypatch.setenv("STOP_AT", "1")  # in 1970
     with pytest.raises(UserError, match=r"MAX_HOURS: over at step 1 of 3, which is saved in .*run"):
         run_stage(stage, **settings)
-    assert steps_on_disk(tmp_path / "run") == [1] and manifest.read(tmp_path / "run") is None
+    assert whole_checkpoints(tmp_path / "run") == [1] and manifest.read(tmp_path / "run") is None
     monkeypatch.delenv("STOP_AT")
     folder = run_stage(stage, **settings)
     made = manifest.read(folder)

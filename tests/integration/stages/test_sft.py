@@ -18,6 +18,7 @@ from stages.packed_rows import check_rows_apart
 from stages.run import training
 from tests.files import read_rows, write_rows
 from tests.integration import varlen_on_cpu
+from tests.integration.conftest import change_json
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
@@ -261,8 +262,7 @@ def test_rows_are_measured_where_the_weights_still_lie_on_a_cpu(kind, is_apart):
 )
 def test_the_cache_of_the_base_model_is_kept(run_stage, tiny_model_dir, tmp_path, lora, use_cache):
     folder = shutil.copytree(tiny_model_dir, tmp_path / "base")
-    config = json.loads((folder / "config.json").read_text()) | {"use_cache": use_cache}
-    (folder / "config.json").write_text(json.dumps(config))
+    change_json(folder / "config.json", use_cache=use_cache)
     made = run_stage("sft", model_name_or_path=str(folder), max_steps=2, save_steps=2, **lora)
     places = [made] if lora else [made, made / "checkpoint-2"]
     for place in places:

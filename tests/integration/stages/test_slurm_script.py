@@ -23,7 +23,7 @@ from pipeline import request as requests
 from pipeline.settings import read_settings
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from tests.demo import OUTER
-from tests.integration.stages.stage_processes import steps_on_disk
+from tests.integration.trainer.runs import whole_checkpoints
 from tests.pages import commands_of_pages
 
 pytestmark = pytest.mark.integration
@@ -255,7 +255,7 @@ def test_a_job_that_was_killed_ends_with_the_report_and_with_the_weights_of_anot
 
     killed, log = submit(tmp_path / "killed.log"), tmp_path / "job.log"
     deadline = time.monotonic() + 400
-    while not steps_on_disk(run / "grpo"):
+    while not whole_checkpoints(run / "grpo"):
         assert killed.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     os.killpg(killed.pid, signal.SIGKILL)  # as when a host has died; Slurm starts it again

@@ -1,6 +1,5 @@
 """Start models: base models of other families, NaN, and code of their own."""
 
-import json
 import os
 import pty
 import shutil
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from tests.integration.conftest import CORPUS
+from tests.integration.conftest import CORPUS, change_json, train_tokenizer
 
 pytestmark = pytest.mark.integration
 TEMPLATE = (
@@ -22,15 +21,9 @@ TEMPLATE = (
 
 def build_base(family, folder):
     """Save a tiny random model of a family, and a tokenizer without a template."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    special, alphabet = ["<end>", "<pad>"], pre_tokenizers.ByteLevel.alphabet()
-    options = {"special_tokens": special, "initial_alphabet": alphabet, "show_progress": False}
-    bpe.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=300, **options))
+    bpe = train_tokenizer(CORPUS, vocab_size=300, special_tokens=["<end>", "<pad>"])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<end>", pad_token="<pad>")
     tokenizer.save_pretrained(folder)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
@@ -83,9 +76,8 @@ run_cli(lambda: load_checkpoint(sys.argv[1], "float32", "model_name_or_path"))
 
 def test_nothing_asks_on_a_terminal(base):
     """A model with code of its own, and a terminal where transformers would ask for a yes."""
-    config = json.loads((base / "config.json").read_text())
     code = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}
-    (base / "config.json").write_text(json.dumps(config | code))
+    change_json(base / "config.json", **code)
     (base / "own.py").write_text("raise SystemExit('the code has run')")
     terminal, theirs = pty.openpty()
     command = [sys.executable, "-c", ASKED, str(base)]

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from stages import sweep
-from tests.integration.stages.stage_processes import finish, start, steps_on_disk, stop_when
+from tests.integration.stages.stage_processes import finish, start, stop_when
+from tests.integration.trainer.runs import whole_checkpoints
 
 pytestmark = pytest.mark.integration
 
@@ -56,7 +57,7 @@ def test_side_by_side_is_the_same_as_one_after_the_other(write_recipe, tmp_path)
     process = start(*command("two", 2))
 
     def has_two():
-        return sum(bool(steps_on_disk(folder)) for folder in root.glob("*beta*/grpo")) >= 2
+        return sum(bool(whole_checkpoints(folder)) for folder in root.glob("*beta*/grpo")) >= 2
 
     assert stop_when(process, has_two, signal.SIGTERM)[0] == 143
     assert subprocess.run(["pgrep", "-f", root]).returncode == 1  # all have ended with the sweep

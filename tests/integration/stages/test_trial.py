@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from pipeline.errors import UserError
+from tests.integration.conftest import change_json
 from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration
@@ -18,8 +19,7 @@ def copy_model(tiny_model_dir, tmp_path):
     def copy(**values):
         folder = tmp_path / "base"
         shutil.copytree(tiny_model_dir, folder)
-        file = folder / "generation_config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | values))
+        change_json(folder / "generation_config.json", **values)
         return folder
 
     return copy
