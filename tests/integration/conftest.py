@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline import manifest
 from pipeline.folders import CURVES
@@ -128,23 +129,11 @@ def pool(tmp_path_factory, tiny_model_dir):
 @pytest.fixture
 def write_recipe(tmp_path, data_dir, tiny_model_dir):
     """Write `<stage>.yaml` with settings for the tiny model on a CPU; returns its path."""
-    common = {
-        "model_name_or_path": str(tiny_model_dir), "use_cpu": True, "bf16": False,
-        "gradient_checkpointing": False, "dataloader_pin_memory": False, "report_to": "none",
-        "logging_steps": 1, "learning_rate": 1.0e-3, "seed": 0,
-    }  # fmt: skip
-    stages = {
-        "sft": {"max_length": 256, "max_steps": 2, "per_device_train_batch_size": 4},
-        "grpo": {
-            "max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 8, "beta": 0.0,
-            "max_completion_length": 12, "reward_weights": [1.0, 0.5, 1.0],
-            # The model writes noise: only a length term gives its groups different rewards.
-            "length_penalty_start": 1, "length_penalty_end": 12,
-        },
-    }  # fmt: skip
+    tables = yaml.safe_load(Path(__file__).with_name("tiny.yaml").read_text(encoding="utf-8"))
+    tables["common"]["model_name_or_path"] = str(tiny_model_dir)
 
     def write(stage, **settings):
-        values = common | stages[stage]
+        values = tables["common"] | tables[stage]
         values["train_file"] = str(data_dir / f"{stage}_train.jsonl")
         values["output_dir"] = str(tmp_path / stage)
         if "soft_length_penalty" not in settings.get("reward_funcs", ["soft_length_penalty"]):

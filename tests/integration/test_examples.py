@@ -60,7 +60,6 @@ def test_curriculum_and_guards_need_no_torch():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(run, name, tiny_model_dir, tmp_path, monkeypatch, capfd):
-    assert len((ROOT / f"examples/{name}.py").read_text(encoding="utf-8").splitlines()) < 40
     monkeypatch.chdir(tmp_path)
     found = run(name, *([] if name == "grade" else [tiny_model_dir]))
     text = capfd.readouterr().out
@@ -84,7 +83,7 @@ def run_script(path):
 def test_the_script_of_the_graders_page_trains(fork_server, tiny_model_dir, tmp_path):
     text = (ROOT / "docs/grader.md").read_text(encoding="utf-8")
     (script,) = [one for one in re.findall(r"```python\n(.*?)```", text, re.S) if CONFIG in one]
-    assert len([line for line in script.splitlines() if line.strip()]) <= 15 and MODEL in script
+    assert MODEL in script
     script = script.replace(MODEL, repr(str(tiny_model_dir)))
     small = "max_completion_length=8, use_cpu=True, bf16=False, report_to='none', "
     script = script.replace(CONFIG, f"GRPOConfig({str(tmp_path)!r}, {small}")

@@ -17,6 +17,8 @@ from tests.integration.conftest import change_json
 
 pytestmark = pytest.mark.integration
 CONFIGS = Path(__file__).parents[3] / "configs"
+TEXT = Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8")
+RECIPE, KEYS, UNREADABLE = yaml.safe_load_all(TEXT)
 SYNTHETIC = [{"name": "synthetic", "sample": 10, "split": "train"}]
 
 
@@ -31,13 +33,8 @@ class Planted:
         self.recipe, self.model = folder / "recipe", self.run / "sft"
         self.recipe.mkdir()
         self.args = {"run": str(self.run)}
-        cpu = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "seed": 0}
-        self.set("sft", model_name_or_path="{run}/sft", train_file="{run}/data/sft_train.jsonl",
-                 output_dir="{run}/out", max_length=256, per_device_train_batch_size=4,
-                 num_train_epochs=2, save_total_limit=2, **cpu)  # fmt: skip
-        self.set("grpo", model_name_or_path="{run}/sft", num_generations=8, max_prompt_length=256,
-                 train_file="{run}/data/grpo_train.jsonl", output_dir="{run}/grpo", max_steps=20,
-                 max_completion_length=200, save_total_limit=2, **cpu)  # fmt: skip
+        for stage, values in RECIPE.items():
+            self.set(stage, **values)
 
     def set(self, stage, **values):
         """Change keys of a file; None takes one out."""
@@ -136,8 +133,6 @@ def full_disk(planted):
     planted.monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
 
 
-TEXT = Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8")
-KEYS, UNREADABLE = yaml.safe_load_all(TEXT)
 # "level topic: what is said" -> how to plant it, where it takes more than keys and texts.
 MISTAKES = {
     "warning template: SFT teaches '<|endoftext|>'": base_tokenizer,

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
@@ -19,6 +20,7 @@ from tests.own_graders import SOURCES, write_task
 from tests.unit.builder.helpers import run
 
 pytestmark = pytest.mark.integration
+AUDITED = Path(__file__).with_name("own_grader.yaml")
 NAME = "code_grader:is_correct"
 # Besides the golds, half of the noise is correct, so that rewards have something to tell apart.
 LENIENT = f"""
@@ -149,18 +151,8 @@ def test_a_bad_grader_or_a_changed_one_ends_each_stage_with_one_line(build, stag
 def audited(folder, tiny_model_dir, monkeypatch):
     """Audit the data in `folder/run` with a recipe; returns the report."""
     (folder / "recipe").mkdir()
-    common = {"use_cpu": True, "bf16": False, "model_name_or_path": str(tiny_model_dir)}
-    for stage, values in {
-        "sft": common | {"train_file": "{run}/data/sft_train.jsonl", "output_dir": "{run}/sft"},
-        "grpo": common | {
-            "train_file": "{run}/data/grpo_train.jsonl", "output_dir": "{run}/grpo",
-            "max_completion_length": 256,
-        },
-        "eval": {
-            "checkpoints": [f"tiny={tiny_model_dir}"], "test_file": "{run}/data/test.jsonl",
-            "output_dir": "{run}/eval", "report_dir": "{run}/report", "max_new_tokens": 256,
-        },
-    }.items():  # fmt: skip
+    text = AUDITED.read_text(encoding="utf-8").replace("{model}", str(tiny_model_dir))
+    for stage, values in yaml.safe_load(text).items():
         (folder / f"recipe/{stage}.yaml").write_text(json.dumps(values))
 
     def call(*flags):
