@@ -38,22 +38,8 @@ from pipeline.stages import STAGES, config_name
 from tests.demo import NUM_ROWS, OUTER, ROOT, SHORT, write_recipe
 from tests.results import NOT_COMPARED, differences, left_in
 
-# More checkpoints and batches than the end-to-end test's; a length term gives noise its rewards.
-MORE = {
-    "sft": {"save_steps": 5},
-    "difficulty": {"batch_size": 16},
-    "grpo": {"max_steps": 4, "eval_steps": 2, "length_penalty_start": 1, "length_penalty_end": 40},
-    "eval": {"batch_size": 16},
-}
-OTHER = {  # in the order of the chain: a key of the stage's YAML with another value
-    "data": {"seed": 1},
-    "base": {"seed": 1},
-    "sft": {"learning_rate": 1e-3},
-    "difficulty": {"temperature": 0.9},
-    "grpo": {"learning_rate": 1e-5},
-    "eval": {"limit": 8},  # what an evaluation without it has, too: others would be refused
-    "report": {"title": "Another"},
-}
+TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+OTHER = TABLES["other"]
 PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")
 MANIFEST, ENDLESS = "manifest.json", 1 << 30
 ASIDE = re.compile(r"/(damaged|earlier)-\d+-")
@@ -106,7 +92,7 @@ class Lane:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.runs, self.run = folder, folder / "runs", folder / "runs/tiny-cpu"
-        write_recipe(folder, NUM_ROWS, {k: v | MORE.get(k, {}) for k, v in SHORT.items()})
+        write_recipe(folder, NUM_ROWS, {k: v | TABLES["more"].get(k, {}) for k, v in SHORT.items()})
         for name in ("runs", "logs", "tmp", "clock", "configs"):
             (folder / name).mkdir()
         (folder / "tiny-cpu").rename(folder / "configs/tiny-cpu")

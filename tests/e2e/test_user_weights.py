@@ -175,21 +175,3 @@ def test_from_data_to_report(tmp_path, shared_data, case):
     report = json.loads((run / "report/report.json").read_text())
     assert f"my {family}" in report["title"] and report["base_model"] == f"my {family}"
     assert {found["base_model"] for found in report["references"]} & {f"my {family}"} == set()
-
-
-def test_what_was_trained_is_scored_alone(tmp_path, shared_data):
-    """On own problems without solutions, then on benchmarks that the recipe does not name."""
-    project = Project(tmp_path, shared_data, "Qwen2")
-    (tmp_path / "problems.jsonl").symlink_to(project.data / "problems.jsonl")  # no DATA_ROOT
-    project.make("grpo", *shorten("own-problems", "grpo"), RECIPE="own-problems")
-    (run,) = (tmp_path / "runs").iterdir()
-    assert {path.name for path in run.iterdir()} >= {"data", "audit", "grpo"}
-    given = {"MODEL": f"runs/{run.name}/grpo", "DATA_ROOT": str(project.data)}
-    goal = ["eval", "limit=2", "max_new_tokens=128", "dtype=float32"]
-    said = project.make(*goal, TASKS="math500 aime24", SAMPLES="3", **given)
-    (page,) = (tmp_path / "runs").glob("evaluate-grpo-*/math500-aime24/report/report.html")
-    assert str(page.relative_to(tmp_path)) in said
-    report = json.loads(page.with_suffix(".json").read_text())
-    assert [*report["scores"]] == ["grpo"] and [*report["scores"]["grpo"]] == ["math500", "aime24"]
-    assert "grpo" in report["stages"]  # how it was trained is known
-    assert "kept" in project.make(*goal, TASKS="math500 aime24", SAMPLES="3", **given)

@@ -7,7 +7,6 @@ parsers make of such words is asked in this process.
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import time
@@ -22,7 +21,7 @@ from pipeline import commands
 from pipeline import request as requests
 from pipeline.settings import read_settings
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
-from tests.demo import OUTER
+from tests import demo
 from tests.integration.trainer.runs import whole_checkpoints
 from tests.pages import commands_of_pages
 
@@ -232,19 +231,13 @@ def test_a_job_that_was_killed_ends_with_the_report_and_with_the_weights_of_anot
     job, tmp_path, fork_server
 ):
     """The real stages, by two launchers on this machine, under two of its names."""
-    recipe, run = tmp_path / "recipe", tmp_path / "run"
-    shutil.copytree(ROOT / "configs/tiny-cpu", recipe)
-    for name, keys in (
-        ("sft", {"num_train_epochs": 0.03, "save_steps": 10}),
-        ("grpo", {"max_steps": 6, "save_steps": 2, "eval_problems": 8, "guard_no_signal": "off"}),
-        ("eval", {"num_samples": 1, "limit": 8, "checkpoints": ["grpo={run}/grpo"]}),
-    ):
-        file = recipe / f"{name}.yaml"
-        known = yaml.safe_load(file.read_text())
-        for key in ("curriculum", "pass_rates"):  # no pass rates, which take a minute
-            known.pop(key, None)
-        file.write_text(yaml.safe_dump(known | keys))
-    outer = {key: value for key, value in os.environ.items() if key not in OUTER}
+    grpo = {"max_steps": 6, "save_steps": 2, "eval_problems": 8, "guard_no_signal": "off"}
+    grpo |= {"curriculum": None, "pass_rates": None}  # no pass rates, which take a minute
+    evaluation = {"num_samples": 1, "limit": 8, "checkpoints": ["grpo={run}/grpo"]}
+    sft = {"num_train_epochs": 0.03, "save_steps": 10}
+    demo.write_recipe(tmp_path, {}, {"sft": sft, "grpo": grpo, "eval": evaluation})
+    recipe, run = tmp_path / "tiny-cpu", tmp_path / "run"
+    outer = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
     env = outer | job["env"] | {"SLURM_JOB_NODELIST": "localhost 127.0.0.1", "RUN": str(run)}
     env |= {"SLURM_GPUS_ON_NODE": "1", "OMP_NUM_THREADS": "1", "RECIPE": str(recipe)}
     env |= {"ACCELERATE": "multi_node", "AUDIT": "off"}

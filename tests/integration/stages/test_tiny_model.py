@@ -64,5 +64,5 @@ def test_a_changed_round_trip_is_caught(base, tokenizer):
 
 
 def test_heads_that_do_not_share_the_width_are_refused():
-    with pytest.raises(ValueError, match="^num_heads: 3 does not divide hidden_size 64"):
+    with pytest.raises(ValueError, match=r"^num_heads: 3 does not divide hidden_size 64"):
         tiny_model.ModelArguments("base", "rows.jsonl", num_heads=3)
