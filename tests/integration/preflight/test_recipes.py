@@ -50,24 +50,6 @@ def test_shipped_recipes_have_no_error(name, lora, tmp_path, monkeypatch):
     assert {f"{stage} memory" for stage in recipe.stages()} <= {one.topic for one in found}
 
 
-def test_perplexity_with_both_teachers_and_numinamath_has_no_error(tmp_path):
-    """One line each switches them on; NuminaMath is for GRPO alone, as no teacher solved it."""
-    folder = tmp_path / "both"
-    shutil.copytree(CONFIGS / "perplexity", folder)
-    for name, line in (("data", "- {name: numinamath"), ("distill", "teachers:")):
-        text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
-        assert text.count(f"# {line}") == 1
-        (folder / f"{name}.yaml").write_text(text.replace(f"# {line}", line), encoding="utf-8")
-    args = {"recipe": str(folder), "run": str(tmp_path / "run")}
-    recipe, found = inspect(PreflightArguments(**args))
-    bad = [one for one in found if one.level in ("error", "warning") and one.topic != "disk"]
-    assert [one.text for one in bad] == []
-    data, distill = recipe.settings["data"], recipe.settings["distill"]
-    assert len(distill.teachers) == 2 and Path(distill.problems_file).stem == "distill_train"
-    assert [one["name"] for one in data.grpo] == ["orz", "numinamath"]
-    assert [one["name"] for one in data.distill] == ["orz"]
-
-
 def test_all_faults_are_shown_and_the_exit_code_is_2(tmp_path):
     folder = tmp_path / "recipe"
     shutil.copytree(CONFIGS / "tiny-cpu", folder)
