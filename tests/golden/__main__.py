@@ -1,6 +1,6 @@
 """Golden values: what the pipeline computes, compared with what it computed before.
 
-    python -m tests.golden             the shortened chain, settings, rewards
+    python -m tests.golden             settings and the shortened chain
     python -m tests.golden --full      also the demo's full chain and a run of two processes
     python -m tests.golden --record    write what is found to expected.json
 
@@ -22,7 +22,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -172,44 +171,13 @@ def settings() -> dict[str, str]:
     return found
 
 
-def rewards() -> dict[str, str]:
-    """Every reward of the frozen completions, as one text of digits a reward."""
-    from stages.arguments import GrpoArguments
-    from stages.rewards import build_rewards
-
-    lines = (HERE / "completions.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    names = [
-        "correctness_reward", "rlinf_reward", "think_format_reward", "soft_length_penalty",
-        "repetition_penalty", "overlong",
-    ]  # fmt: skip
-    args = GrpoArguments(train_file="f", reward_funcs=names, overlong_cache=40)
-    args.length_penalty_start, args.length_penalty_end = 20, 60
-    stub = SimpleNamespace(seed=0, process_index=0, max_completion_length=80)
-    completions = [[{"role": "assistant", "content": row["completion"]}] for row in rows]
-    golds = [row["gold"] for row in rows]
-    answers = [gold if isinstance(gold, list) else [gold] for gold in golds]
-    batch = {
-        "completions": completions,
-        "completion_ids": [list(row["completion"].encode())[:80] for row in rows],
-        "answers": answers,
-        "answer_form": ["box"] * len(rows),
-        "trainer_state": SimpleNamespace(global_step=1),
-        "log_metric": lambda *_: None,
-        "log_extra": lambda *_: None,
-    }
-    functions = build_rewards(args, stub, False)
-    return {f.__name__: " ".join(f"{x:.6g}" for x in f(**batch)) for f in functions}
-
-
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "settings": settings,
-    "rewards": rewards,
     "short chain": lambda: run_chain("report", "distill"),
     "two processes": lambda: run_chain("grpo", ACCELERATE="cpu", NUM_PROCESSES="2"),
     "full chain": lambda: run_chain("report", is_short=False),
 }
-QUICK = [*PARTS][:3]
+QUICK = [*PARTS][:2]
 ON_THIS_MACHINE = ("weights", "report")
 
 

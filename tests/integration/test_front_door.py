@@ -201,13 +201,6 @@ def test_exit_code_0_without_a_manifest_is_no_success(project, place):
     assert project.started[-1] == "sft"  # nothing comes after it
 
 
-def test_evaluating_a_model_of_the_user_s_says_what_it_trains(project):
-    (line,) = re.findall(".*TASKS=.*", project.call("eval", MODEL="/x").out)
-    assert "sft and grpo" in line and "MODEL=/x" in line
-    assert "TASKS=" not in project.call("eval", MODEL="/x").out  # all is trained
-    assert "TASKS=" not in project.call("grpo", MODEL="/x").out
-
-
 def test_a_run_is_named_after_its_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for parent in ("one", "other"):
