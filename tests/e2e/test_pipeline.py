@@ -128,43 +128,6 @@ def test_again_does_nothing_then_only_what_a_change_calls_for(project, run):
     assert "nothing to do" in make(project, "demo")
 
 
-# The same in other ways
-
-TWO_PROCESSES = """
-import os
-if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-    from tests.integration.trainer.fsdp_on_cpu import shard_on_cpu
-    shard_on_cpu()
-else:
-    from stages.run import launch
-    launch.check_fsdp_device = lambda is_cpu: None
-"""
-
-
-@pytest.mark.slow
-def test_lora_sharded_over_two_processes(tmp_path, monkeypatch):
-    """FSDP 2 is that of `fsdp_on_cpu`, which Python loads at its start in each launched process.
-
-    The others would say that it needs GPUs.
-    """
-    grpo = demo.SHORT["grpo"] | {"eval_steps": 1, "per_device_eval_batch_size": 16}
-    demo.write_recipe(tmp_path / "project", demo.NUM_ROWS, demo.SHORT | {"grpo": grpo})
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site/sitecustomize.py").write_text(TWO_PROCESSES)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/site:{demo.ROOT}")
-    flags = {"LORA": "1", "ACCELERATE": "fsdp2", "NUM_PROCESSES": "2"}
-    done = demo.pipeline(tmp_path / "project", "report", **flags)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("share of the weights in this process: 0.5") == 4
-    run = tmp_path / "project/run"
-    for name in ("sft", "grpo", "grpo/best"):
-        assert (run / name / "model.safetensors").is_file()
-        assert (run / name / "adapter/adapter_config.json").is_file()
-    assert json.loads((run / "grpo/run.json").read_text())["engine"] == "FSDP"
-    report = json.loads((run / "report/report.json").read_text())
-    assert [*report["scores"]] == ["base", "sft", "grpo"]
-
-
 @pytest.mark.slow
 def test_six_faults_lose_nothing():
     """`make chaos`, with a seed whose faults hit four stages that are half done.

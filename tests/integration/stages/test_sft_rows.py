@@ -84,7 +84,8 @@ def places(tmp_path):
     return sorted((tmp_path / "sft.tokens").iterdir())
 
 
-def test_ids_are_those_of_each_row_by_itself(load, file, tokenizer, monkeypatch):
+def test_ids_are_those_of_each_row_by_itself(load, file, tokenizer, monkeypatch, num_made):
+    """A second start reads what the first has made."""
     monkeypatch.setattr(sft_rows, "BATCH_CHARS", 200)  # several batches
     found = load(max_length=None)
     assert found.dataset.column_names == ["input_ids", "labels"]
@@ -96,14 +97,11 @@ def test_ids_are_those_of_each_row_by_itself(load, file, tokenizer, monkeypatch)
         assert made["labels"] == [-100] * len(prompt["input_ids"]) + rest
     assert found.num_tokens == sum(len(row["input_ids"]) for row in found.dataset)
     assert found.dataset.cache_files  # mapped, not in memory
+    again = load(max_length=None)
+    assert len(num_made) == 1
+    assert again.dataset[:] == found.dataset[:] and again[1:] == found[1:]
     whole = load(max_length=None, completion_only_loss=False).dataset
     assert whole["labels"] == whole["input_ids"] == found.dataset["input_ids"]
-
-
-def test_a_second_start_reads_what_the_first_has_made(load, num_made):
-    first, second = load(), load()
-    assert len(num_made) == 1 and first.dataset[:] == second.dataset[:]
-    assert first[1:] == second[1:]
 
 
 def test_the_runs_of_a_sweep_share_the_ids_of_a_stages_data(
