@@ -124,28 +124,6 @@ def test_long_rows_are_dropped_and_counted_never_cut(run_stage, data_dir, tiny_m
     assert manifest.read(tmp_path / "sft") == written  # refused before the old run was touched
 
 
-def test_two_steps_leave_model_manifest_state_and_events(
-    run_stage, read_events, data_dir, tiny_model_dir, capsys
-):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = run_stage("sft", report_to="tensorboard", logging_steps=1)
-    out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("sft: 40 rows of ") and out[-1].startswith("sft: 2 steps, loss ")
-    written = manifest.read(folder)
-    assert written["stage"] == "sft" and written["counts"]["steps"] == 2
-    assert written["config"]["max_steps"] == 2 and written["config"]["completion_only_loss"]
-    train = data_dir / "sft_train.jsonl"
-    assert written["inputs"][str(train)] == manifest.sha256(train)
-    state = json.loads((folder / "trainer_state.json").read_text())
-    losses = [log["loss"] for log in state["log_history"] if "loss" in log]
-    events = read_events(folder)
-    assert len(losses) == 2 and events["train/loss"] == pytest.approx(losses)
-    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() > 0
-    template = AutoTokenizer.from_pretrained(tiny_model_dir).chat_template
-    assert AutoTokenizer.from_pretrained(folder).chat_template == template
-
-
 def test_a_run_shorter_than_its_logging_interval_ends_well(run_stage, capsys):
     folder = run_stage("sft", max_steps=1, logging_steps=50)
     assert manifest.read(folder)["counts"]["steps"] == 1
