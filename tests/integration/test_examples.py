@@ -5,9 +5,11 @@ import re
 import runpy
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.errors import UserError
@@ -18,18 +20,7 @@ from tests.demo import ROOT
 from tests.integration.conftest import CHATML, change_json
 
 pytestmark = pytest.mark.integration
-# What each prints at least; the model is random.
-EXAMPLES = {
-    "curriculum": ["problems used; expected pass rates"],
-    "guards": ["of 40\n", "no_signal: share of informative groups"],
-    "rewards": ["rewards/correctness_reward/mean: 0.000", "rewards/overlong/mean: -"],
-    "grade": ["right            (1, 2]", "right 3"],
-    "audit": [
-        "correct answers rewarded: 37 of 37",
-        "REWARDED two boxes, gold last",
-        "ok       nothing at all",
-    ],
-}
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("examples.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

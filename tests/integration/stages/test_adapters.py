@@ -124,8 +124,6 @@ def change_adapter(folder, kind):
     weights, said = load_file(file), json.loads(config.read_text())
     if kind == "renamed":
         weights = {f"x.{name}": weight for name, weight in weights.items()}
-    elif kind == "empty":
-        weights = {}
     elif kind == "half":
         weights = {name: weight for name, weight in weights.items() if "lora_A" in name}
     elif kind == "more":
@@ -143,7 +141,6 @@ def change_adapter(folder, kind):
     ("kind", "says"),
     [
         ("renamed", "lacks"),
-        ("empty", "lacks"),
         ("half", "lacks"),
         ("more", "no place for"),
         ("prefix", "PREFIX_TUNING"),

@@ -151,20 +151,6 @@ def test_rollouts_follow_the_recipe_alone(run_stage, base, capsys, monkeypatch):
     assert saved["min_new_tokens"] == 11  # the model's own users keep its defaults
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"bad_words_ids": [[99_999]]},  # tokens that the model does not have
-        {"prompt_lookup_num_tokens": 3},  # for one prompt alone
-    ],
-)
-def test_sampling_that_would_fail_is_refused_before_training(run_stage, tmp_path, given):
-    (name,) = given
-    with pytest.raises(UserError, match=f"generation_kwargs: .*{name}.*no rollout"):
-        run_stage("grpo", generation_kwargs=given)
-    assert not list(tmp_path.rglob("*.partial"))
-
-
 def test_rollouts_end_at_each_token_that_ends_the_model_s_text(run_stage, base):
     """The model's own `stop_strings` are no setting of the recipe; this is what their line says."""
     ends = {"eos_token_id": [*range(100, 300)], "stop_strings": ["x"]}

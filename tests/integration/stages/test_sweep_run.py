@@ -1,4 +1,4 @@
-"""A sweep with the tiny model: in this process, killed and started again, and with a failure."""
+"""A sweep with the tiny model: in this process, and killed and started again."""
 
 import importlib
 import json
@@ -70,17 +70,3 @@ def test_side_by_side_is_the_same_as_one_after_the_other(write_recipe, tmp_path)
     for row in one:
         name = f"sweep/{row['run']}/grpo/model.safetensors"
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_run_that_fails_leaves_the_others(write_recipe, tmp_path):
-    """SFT of one value stops on NaN; its GRPO is not started, the others finish."""
-    write_recipe("sft", max_steps=2)
-    config = write_recipe("grpo", max_steps=1)
-    command = ["-m", "stages.sweep", "--grpo_config", config, "--run", tmp_path / "run"]
-    command += ["--parallel", "2", "--sweep", "sft.learning_rate=1e-3,1e30"]
-    out, err = start(*command).communicate(timeout=600)
-    assert "1 of 2 runs did not finish (sft.learning_rate=1e30)" in err, (out, err)
-    table = json.loads((tmp_path / "run/sweep/table.json").read_text())
-    assert [row["ended"] == "finished" for row in table] == [True, False]
-    assert not (tmp_path / "run/sweep/sft.learning_rate=1e30/grpo").exists()
