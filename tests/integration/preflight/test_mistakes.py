@@ -19,7 +19,6 @@ pytestmark = pytest.mark.integration
 CONFIGS = Path(__file__).parents[3] / "configs"
 TEXT = Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8")
 RECIPE, KEYS, UNREADABLE = yaml.safe_load_all(TEXT)
-SYNTHETIC = [{"name": "synthetic", "sample": 10, "split": "train"}]
 
 
 class Planted:
@@ -47,9 +46,6 @@ class Planted:
         """Put a shipped recipe in place of the tiny one."""
         shutil.rmtree(self.recipe)
         shutil.copytree(CONFIGS / name, self.recipe)
-
-    def build_data(self, **values):
-        self.set("data", **{"output_dir": "{run}/data", "sft": SYNTHETIC} | values)
 
     def change_template(self, old, new):
         path = self.model / "chat_template.jinja"
@@ -90,8 +86,6 @@ def plant(planted, recipe=None, model=None, template=None, launch=(), write=(), 
     for name, values in files.items():
         if name.endswith(".json"):
             change_json(planted.model / name, **values)
-        elif name == "data" and not recipe:
-            planted.build_data(**values)
         else:
             planted.set(name, **values)
 
