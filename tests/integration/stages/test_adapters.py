@@ -45,12 +45,6 @@ def test_a_merge_into_another_model_is_no_checkpoint(run_stage, tmp_path, monkey
         assert (tmp_path / "sft" / name / "adapter_model.safetensors").is_file()
 
 
-def test_a_module_that_is_trained_whole_is_saved(run_stage):
-    """What the refusal of an embedding as a target recommends."""
-    folder = run_stage("sft", **LORA | {"lora_modules_to_save": ["lm_head"]})
-    assert (folder / "model.safetensors").is_file() and (folder / "adapter").is_dir()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("more", [{}, {"use_dora": True}, {"modules_to_save": ["lm_head"]}])
 def test_rounding_is_no_other_model(tiny_model_dir, dtype, more):
