@@ -79,11 +79,3 @@ def test_every_stage_and_the_audit_take_it_by_name(folder, model):
     assert tokenizer.chat_template == load_tokenizer(model, "MODEL").chat_template
     again = demo.pipeline(folder, "grpo", MODEL="smollm2")
     assert again.returncode == 0 and "up to date" in again.stdout
-
-
-def test_a_recipe_may_name_it(folder, model):
-    path = folder / "tiny-cpu/sft.yaml"
-    said = yaml.safe_load(path.read_text()) | {"model_name_or_path": "smollm2"}
-    path.write_text(yaml.safe_dump(said))
-    done = demo.pipeline(folder, "preflight")
-    assert done.returncode == 0 and "<|im_end|>" in done.stdout, done.stdout + done.stderr
