@@ -5,7 +5,6 @@ Those of keys, templates and files alone are in mistakes.yaml.
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -24,8 +23,7 @@ RECIPE, KEYS, UNREADABLE = yaml.safe_load_all(TEXT)
 class Planted:
     """A recipe folder and a run folder with the tiny model as `sft`, and its data."""
 
-    def __init__(self, folder, model, data, monkeypatch):
-        self.monkeypatch = monkeypatch
+    def __init__(self, folder, model, data):
         self.run = folder / "run"
         shutil.copytree(model, self.run / "sft")
         shutil.copytree(data, self.run / "data")
@@ -64,8 +62,8 @@ class Planted:
 
 
 @pytest.fixture
-def planted(tmp_path, tiny_model_dir, data_dir, monkeypatch):
-    return Planted(tmp_path, tiny_model_dir, data_dir, monkeypatch)
+def planted(tmp_path, tiny_model_dir, data_dir):
+    return Planted(tmp_path, tiny_model_dir, data_dir)
 
 
 def plant(planted, recipe=None, model=None, template=None, launch=(), write=(), gone=(), **files):
@@ -123,17 +121,12 @@ def another_model_than_sft_had(planted):
     drop_think(planted, planted.recipe.parent / "mine")
 
 
-def full_disk(planted):
-    planted.monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
-
-
 # "level topic: what is said" -> how to plant it, where it takes more than keys and texts.
 MISTAKES = {
     "warning template: SFT teaches '<|endoftext|>'": base_tokenizer,
     "error tokenizer: drops <think>": drop_think,
     "error tokenizer: drops <think> or </think>": another_model_than_sft_had,
     "warning template: prompts lack '<|endoftext|>'": missing_bos,
-    "error disk: needed": full_disk,
 }
 NO_REMEDY = "error grpo.yaml: 12 is all of"
 
