@@ -24,12 +24,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 import psutil
 import yaml
 
@@ -38,22 +38,8 @@ from pipeline.stages import STAGES, config_name
 from tests.demo import NUM_ROWS, OUTER, ROOT, SHORT, write_recipe
 from tests.results import NOT_COMPARED, differences, left_in
 
-# More checkpoints and batches than the end-to-end test's; a length term gives noise its rewards.
-MORE = {
-    "sft": {"save_steps": 5},
-    "difficulty": {"batch_size": 16},
-    "grpo": {"max_steps": 4, "eval_steps": 2, "length_penalty_start": 1, "length_penalty_end": 40},
-    "eval": {"batch_size": 16},
-}
-OTHER = {  # in the order of the chain: a key of the stage's YAML with another value
-    "data": {"seed": 1},
-    "base": {"seed": 1},
-    "sft": {"learning_rate": 1e-3},
-    "difficulty": {"temperature": 0.9},
-    "grpo": {"learning_rate": 1e-5},
-    "eval": {"limit": 8},  # what an evaluation without it has, too: others would be refused
-    "report": {"title": "Another"},
-}
+TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+OTHER = TABLES["other"]
 PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")
 MANIFEST, ENDLESS = "manifest.json", 1 << 30
 ASIDE = re.compile(r"/(damaged|earlier)-\d+-")
@@ -106,7 +92,7 @@ class Lane:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.runs, self.run = folder, folder / "runs", folder / "runs/tiny-cpu"
-        write_recipe(folder, NUM_ROWS, {k: v | MORE.get(k, {}) for k, v in SHORT.items()})
+        write_recipe(folder, NUM_ROWS, {k: v | TABLES["more"].get(k, {}) for k, v in SHORT.items()})
         for name in ("runs", "logs", "tmp", "clock", "configs"):
             (folder / name).mkdir()
         (folder / "tiny-cpu").rename(folder / "configs/tiny-cpu")
@@ -216,7 +202,7 @@ class Case:
         self.how = self.rng.choice(("make", "python"))
         self.notes: list[str] = []
         self.damaged = ""  # a file, relative to the run
-        self.found: list[tuple[str, str]] = []  # (column of the table, first lines)
+        self.found: list[tuple[str, str]] = []  # (kind of finding, first lines)
 
     def fail(self, column: str, text: str) -> None:
         lines = [line for line in text.splitlines() if line.strip()]
@@ -529,19 +515,13 @@ def disturb(lane: Lane, cases: list[Case]) -> None:
         sys.stdout.flush()
 
 
-def table(cases: list[Case]) -> str:
-    """What came of the faults, by kind; `survived` has no finding."""
-    columns = ["count", "survived", "lost", "tracebacks", "unclear", "leftovers"]
-    rows = []
-    for case in cases:
-        found = {column for column, _ in case.found}
-        is_survived = not found and "skipped" not in case.kind
-        for column in ["count", *(["survived"] if is_survived else found)]:
-            rows.append((case.kind, column))
-    kinds, of_kind = zip(*rows, strict=True)
-    counts = pd.crosstab(pd.Series(kinds, name="fault"), pd.Series(of_kind, name=""))
-    counts.loc["all"] = counts.sum()
-    return f"\n{counts.reindex(columns=columns, fill_value=0)}\n"
+def summary(cases: list[Case]) -> str:
+    """How many faults struck, and how many had which finding; each has a line of its own."""
+    struck = [case for case in cases if "skipped" not in case.kind]
+    survived = sum(not case.found for case in struck)
+    found = Counter(column for case in struck for column in {name for name, _ in case.found})
+    bad = "".join(f", {column}: {number}" for column, number in sorted(found.items()))
+    return f"{len(cases)} faults, {len(struck)} struck, {survived} survived{bad}\n"
 
 
 def main() -> None:
@@ -570,7 +550,7 @@ def main() -> None:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(disturb, lanes[1:], work))
         cases = [case for cases in work for case in cases]
-        sys.stdout.write(table(cases))
+        sys.stdout.write(summary(cases))
         sys.stdout.write(f"seed {args.seed}: {time.monotonic() - begun:.0f} s\n")
         sys.exit(any(case.found for case in cases))
     finally:

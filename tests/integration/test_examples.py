@@ -4,11 +4,12 @@ import json
 import re
 import runpy
 import shutil
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.errors import UserError
@@ -16,21 +17,10 @@ from pipeline.models import card
 from pipeline.models.checkpoints import check_checkpoint
 from pipeline.models.tokenizer import load_tokenizer
 from tests.demo import ROOT
-from tests.integration.conftest import CHATML
+from tests.integration.conftest import CHATML, change_json
 
 pytestmark = pytest.mark.integration
-# What each prints at least; the model is random.
-EXAMPLES = {
-    "curriculum": ["problems used; expected pass rates"],
-    "guards": ["of 40\n", "no_signal: share of informative groups"],
-    "rewards": ["rewards/correctness_reward/mean: 0.000", "rewards/overlong/mean: -"],
-    "grade": ["right            (1, 2]", "right 3"],
-    "audit": [
-        "correct answers rewarded: 37 of 37",
-        "REWARDED two boxes, gold last",
-        "ok       nothing at all",
-    ],
-}
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("examples.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -52,15 +42,8 @@ def test_these_are_all_of_them():
     assert found == {*EXAMPLES, "chat_template"}
 
 
-def test_curriculum_and_guards_need_no_torch():
-    code = "from stages.trainer import Curriculum, GuardSettings; import sys; "
-    code += "sys.exit('torch' in sys.modules or not hasattr(Curriculum, 'choose'))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(run, name, tiny_model_dir, tmp_path, monkeypatch, capfd):
-    assert len((ROOT / f"examples/{name}.py").read_text(encoding="utf-8").splitlines()) < 40
     monkeypatch.chdir(tmp_path)
     found = run(name, *([] if name == "grade" else [tiny_model_dir]))
     text = capfd.readouterr().out
@@ -84,7 +67,7 @@ def run_script(path):
 def test_the_script_of_the_graders_page_trains(fork_server, tiny_model_dir, tmp_path):
     text = (ROOT / "docs/grader.md").read_text(encoding="utf-8")
     (script,) = [one for one in re.findall(r"```python\n(.*?)```", text, re.S) if CONFIG in one]
-    assert len([line for line in script.splitlines() if line.strip()]) <= 15 and MODEL in script
+    assert MODEL in script
     script = script.replace(MODEL, repr(str(tiny_model_dir)))
     small = "max_completion_length=8, use_cpu=True, bf16=False, report_to='none', "
     script = script.replace(CONFIG, f"GRPOConfig({str(tmp_path)!r}, {small}")
@@ -98,22 +81,16 @@ def test_the_script_of_the_graders_page_trains(fork_server, tiny_model_dir, tmp_
 # examples/chat_template.py: a base model with the chat template of another one
 
 
-def change(folder, name, **values):
-    path = folder / name
-    found = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps(found | values))
-
-
 @pytest.fixture
 def base(tmp_path, tiny_model_dir):
     """The tiny model as a base model: no template, and the end of a document as its end."""
     folder = shutil.copytree(tiny_model_dir, tmp_path / "base")
     (folder / "chat_template.jinja").unlink()
     pad = AutoTokenizer.from_pretrained(folder).pad_token_id
-    change(folder, "tokenizer_config.json", eos_token="<|endoftext|>")
-    change(folder, "config.json", eos_token_id=pad)
-    change(folder, "generation_config.json", eos_token_id=pad)
-    change(folder, "manifest.json", stage="sft")  # is not the new folder's
+    change_json(folder / "tokenizer_config.json", eos_token="<|endoftext|>")
+    change_json(folder / "config.json", eos_token_id=pad)
+    change_json(folder / "generation_config.json", eos_token_id=pad)
+    change_json(folder / "manifest.json", stage="sft")  # is not the new folder's
     (folder / "README.md").write_text("---\nlicense: llama3.1\n---\n")
     return folder
 
@@ -125,7 +102,7 @@ def chat(tmp_path, tiny_model_dir):
     folder = shutil.copytree(tiny_model_dir, tmp_path / "chat", ignore=ignored)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ends = [tokenizer.pad_token_id, tokenizer.eos_token_id]
-    change(folder, "generation_config.json", eos_token_id=ends)
+    change_json(folder / "generation_config.json", eos_token_id=ends)
     return folder
 
 
@@ -149,14 +126,6 @@ def test_a_base_model_gets_template_and_ends(run, base, chat, tmp_path, capsys):
     assert [path.name for path in folder.parent.iterdir()] == ["whole"]
 
 
-def without_weights(base, chat):
-    (base / "model.safetensors").unlink()
-
-
-def without_template(base, chat):
-    (chat / "chat_template.jinja").unlink()
-
-
 def other_token(base, chat):
     (chat / "chat_template.jinja").write_text(CHATML + "<|object_ref_start|>")
     tokenizer = AutoTokenizer.from_pretrained(chat)
@@ -170,27 +139,26 @@ def other_id(base, chat):
     (base / "tokenizer.json").write_text(swapped.replace("<|x|>", "<|im_end|>"))
 
 
-def no_folder(base, chat):
-    shutil.rmtree(base)
-
-
-def folder_exists(base, chat):
-    (base.parent / "made/whole").mkdir(parents=True)
-
-
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (without_weights, "^BASE: .* holds no weights"),
-        (no_folder, "^BASE: .* is no folder"),
-        (without_template, "^OTHER: .* has no chat_template"),
+        ("base/model.safetensors", "^BASE: .* holds no weights"),
+        ("base", "^BASE: .* is no folder"),
+        ("chat/chat_template.jinja", "^OTHER: .* has no chat_template"),
         (other_token, r"^OTHER: .*'<\|object_ref_start\|>' .* and none in "),
         (other_id, r"^OTHER: .*'<\|im_(start|end)\|>' of its template"),
-        (folder_exists, r"^FOLDER: .*whole exists"),
+        (None, r"^FOLDER: .*whole exists"),
     ],
 )
 def test_models_that_do_not_fit_leave_nothing(base, chat, tmp_path, run, harm, message):
-    harm(base, chat)
+    """After a change, without a file or folder, or where there is another one."""
+    if callable(harm):
+        harm(base, chat)
+    elif harm is None:
+        (tmp_path / "made/whole").mkdir(parents=True)
+    else:
+        place = tmp_path / harm
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match=message):
         run("chat_template", base, chat, tmp_path / "made/whole")

@@ -29,7 +29,7 @@ from tests import demo
 pytestmark = pytest.mark.integration
 HERE = Path(__file__).parent
 NAMES = {row.module: name for name, row in STAGES.items()}
-CHAIN = ["data", "base", "audit", "sft", "difficulty", "grpo", "eval", "report"]
+SCENARIOS = yaml.safe_load((HERE / "front_door.yaml").read_text(encoding="utf-8"))
 
 
 class Done(NamedTuple):
@@ -127,38 +127,49 @@ def project(tmp_path, capsys, monkeypatch):
     return Project(tmp_path, capsys)
 
 
-def test_what_is_asked_for_starts_and_nothing_else(project):
-    assert project.call("demo").code == 0 and project.started == CHAIN
-    done = project.call("demo")
-    assert "nothing to do" in done.out and done.out.count("\n") == 1 and project.started == []
-    for goals, given, expected, forced in (
-        (["grpo"], {"FORCE": "1"}, ["grpo"], ["grpo"]),
-        (["sft", "difficulty"], {"FORCE": "1"}, ["sft", "difficulty"], ["sft", "difficulty"]),
-        (["grpo"], {"FORCE": "0"}, ["grpo"], []),
-        (["grpo", "beta=0.1"], {}, ["audit", "grpo"], []),
-        (["grpo"], {}, ["audit", "grpo"], []),
-        (["sft"], {"ACCELERATE": "ddp", "NUM_PROCESSES": "2"}, ["launch"], []),
-        (["data"], {"DATA_ROOT": "/some where"}, ["data"], []),
-        (["sweep"], {"SWEEP": "beta=0,1", "FORCE": "1"}, ["sweep"], ["sweep"]),
-        (["demo"], {"FORCE": "1"}, CHAIN, CHAIN),
-    ):
-        assert project.call(*goals, **given).code == 0
-        assert (project.started, project.forced) == (expected, forced), given
+def change(project, edit=(), made=(), comment=(), remove=(), audit="passes", ahead=False):
+    """Take a step of a scenario that types nothing."""
+    for stage, values in dict(edit).items():
+        project.edit(stage, **values)
+    for stage, values in dict(made).items():
+        project.made(stage, **values)
+    for stage, text in dict(comment).items():
+        with (project.folder / f"tiny-cpu/{stage}.yaml").open("a") as file:
+            file.write(f"# {text}\n")
+    for place in remove:
+        (project.folder / place).unlink()
+    project.on["audit"] = fail if audit == "fails" else lambda folder: True
+    project.looks_ahead = ahead
 
 
-def test_what_a_recipe_says_and_not_its_times_decide(project):
-    project.call("demo")
-    path = project.folder / "tiny-cpu/sft.yaml"
-    path.write_text(f"# a comment\n{path.read_text()}")
-    os.utime(project.folder / "tiny-cpu/grpo.yaml")
-    project.call("demo")
-    assert project.started == ["audit"]  # which reads the file
-    project.edit("sft", weight_decay=0.125)
-    project.call("demo")
-    assert project.started == ["audit", "sft"]  # what depends on SFT's weights would see new ones
-    (project.run / "base/manifest.json").unlink()  # a stage that was killed has none
-    project.call("difficulty")
-    assert project.started == ["base", "difficulty"]
+def fail(folder):
+    raise SystemExit(2)
+
+
+def check(project, type, code=0, error="", out="", words=(), **expected):
+    """Type the words of a step, and hold what came of them against the rest of it."""
+    typed = shlex.split(type)
+    given = dict(word.split("=", 1) for word in typed if "=" in word)
+    done = project.call(*(word for word in typed if "=" not in word), **given)
+    assert done.code == code and error in done.error and out in done.out, done
+    found = {"started": project.started, "forced": project.forced, "lines": done.out.count("\n")}
+    if "listed" in expected:
+        run, *found["listed"] = done.out.splitlines()
+        assert run == str(project.run)
+    for key, value in expected.items():
+        assert found[key] == value, key
+    got = {stage: " ".join(behind) for stage, behind, _ in project.log}
+    for stage, end in dict(words).items():
+        assert got[stage].endswith(end), stage
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_a_command_starts(project, name):
+    for step in SCENARIOS[name]:
+        if "type" in step:
+            check(project, **step)
+        else:
+            change(project, **step)
 
 
 def test_a_stage_that_needs_what_is_made_again_is_looked_at_in_its_turn(project):
@@ -190,98 +201,6 @@ def test_exit_code_0_without_a_manifest_is_no_success(project, place):
     assert project.started[-1] == "sft"  # nothing comes after it
 
 
-def test_a_failing_audit_ends_the_chain_and_off_goes_past_it(project):
-    def refuse(folder):
-        raise SystemExit(2)
-
-    project.call("grpo")
-    project.edit("eval", temperature=0.9)
-    project.edit("grpo", adam_beta1=0.95)
-    project.on["audit"] = refuse
-    for goal in ("grpo", "eval"):
-        assert project.call(goal).code == 2 and project.started == ["audit"]
-    assert project.call("grpo", "--list").out.split()[1:] == ["audit", "grpo"]
-    assert project.call("grpo", "--list", AUDIT="off").out.split()[1:] == ["grpo"]
-    assert project.call("eval", AUDIT="off").code == 0 and project.started == ["grpo", "eval"]
-    project.on.clear()
-    assert project.call("audit").code == 0
-    assert project.call("grpo", "--list").out.split()[1:] == []  # audited, but not trained again
-    done = project.call("audit", "--dry-run", COMPLETIONS="outputs.jsonl", RUN="none")
-    assert done.out.count("\n") == 1 and "--completions outputs.jsonl" in done.out
-
-
-@pytest.mark.parametrize("name", ["grpo", "eval"])
-def test_a_recipe_without_a_stage_is_refused_before_any_other(project, name):
-    (project.folder / f"tiny-cpu/{name}.yaml").unlink()
-    done = project.call("demo")
-    assert done.code == 2 and f"{name}.yaml" in done.error and project.started == []
-
-
-def test_traces_of_a_teacher_come_before_the_sft_that_reads_them(project):
-    path = project.folder / "tiny-cpu/sft.yaml"
-    text = path.read_text()
-    path.write_text(text + "# train_file: '{run}/distill/traces.jsonl'\n")  # names no folder
-    assert "distill" not in project.call("sft", "--list").out.split()
-    project.edit("sft", train_file="{run}/distill/traces.jsonl")
-    project.edit("distill", model_name_or_path="teacher")
-    assert project.call("grpo", AUDIT="off").code == 0
-    assert project.started == ["data", "base", "distill", "sft", "difficulty", "grpo"]
-
-
-def test_another_seed_in_a_run_is_refused(project):
-    project.call("sft")
-    project.made("sft", config={"seed": 1})
-    assert project.call("grpo", SEED="2").code == 2
-    assert project.call("grpo", SEED="1").code == 0
-
-
-def test_a_dry_run_and_a_list_run_nothing(project):
-    lines = project.call("demo", "--dry-run").out.splitlines()
-    assert len(lines) == 8 and all(line.startswith("python -m ") for line in lines)
-    assert project.started == [] and not project.run.exists()
-    assert project.call("grpo", "--list").out.splitlines() == [f"{project.run}", *CHAIN[:6]]
-    assert project.call("grpo").code == 0
-    assert project.call("grpo", "--list").out.splitlines() == [f"{project.run}"]
-
-
-def test_one_stage_alone(project):
-    """Its words may be those of a whole job."""
-    assert project.call("grpo", "--only", "beta=0.1", "sft.max_steps=1").code == 0
-    ((stage, words, _),) = project.log
-    assert stage == "grpo" and words[-2:] == ["--beta", "0.1"]
-
-
-def test_a_user_s_model_goes_to_every_stage_that_reads_one(project):
-    assert project.call("demo", MODEL="/a b").code == 0
-    words = {stage: words for stage, words, _ in project.log}
-    assert words["checkpoints"] == ["/a b"] and "base" not in words
-    given = {stage for stage, found in words.items() if "--model /a b" in " ".join(found)}
-    assert given == {"sft", "difficulty", "audit", "grpo", "eval", "report"}
-    assert project.call("base", MODEL="/a b").code == 2
-    project.made("sft", config={"model_name_or_path": "/a b"})
-    for model, code in (("/a b", 0), ("/a b/", 0), ("/c", 2)):
-        assert project.call("grpo", MODEL=model).code == code
-
-
-def test_evaluating_a_model_of_the_user_s_says_what_it_trains(project):
-    (line,) = re.findall(".*TASKS=.*", project.call("eval", MODEL="/x").out)
-    assert "sft and grpo" in line and "MODEL=/x" in line
-    assert "TASKS=" not in project.call("eval", MODEL="/x").out  # all is trained
-    assert "TASKS=" not in project.call("grpo", MODEL="/x").out
-
-
-def test_a_model_is_scored_as_it_is_on_tasks_that_are_named(project):
-    given = {"MODEL": "/x", "TASKS": "math500,aime24", "SAMPLES": "32", "DATA_ROOT": "/data"}
-    for _ in range(2):  # what is up to date is for the evaluation to say
-        done = project.call("eval", "limit=3", **given)
-        assert done.code == 0 and f"{project.run}" in done.out
-        assert project.started == ["checkpoints", "eval", "report"]
-        words = " ".join(project.log[1][1])
-        assert "--checkpoints x=/x" in words and "--tasks math500 aime24" in words
-        assert "--num_samples 32" in words and words.endswith("--limit 3 --data_root /data")
-    assert {path.name for path in project.run.iterdir()} == {"eval", "report"}
-
-
 def test_a_run_is_named_after_its_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for parent in ("one", "other"):
@@ -292,23 +211,6 @@ def test_a_run_is_named_after_its_model(tmp_path, monkeypatch):
     assert len(found) == 1 and found.pop().startswith("my.weights-")
     assert len({name(path) for path in ("one/my weights", "other/my weights", "a/my weights")}) == 3
     assert re.fullmatch(r"[\w.-]+", name("/$(x)/a'b ;`é..?"))
-
-
-@pytest.mark.parametrize(
-    ("goal", "given"),
-    [
-        ("sweep", {"SWEEP": "seed=0,1 learning_rat=1e-4,1e-5"}),
-        ("control", {"SEEDS": "0 learning_rate"}),
-        ("report", {}),
-    ],
-)
-def test_a_mistake_in_a_later_stages_keys_is_told_before_any_stage(project, goal, given):
-    project.looks_ahead = True
-    if not given:
-        project.edit("eval", learning_rat=1)
-    done = project.call(goal, **given)
-    assert done.code == 2 and "'learning_rat" in done.error and project.started == []
-    assert project.call("sft").code == 0  # which does not come to it
 
 
 @pytest.mark.parametrize("line", (HERE / "mistakes.tsv").read_text().splitlines())

@@ -4,9 +4,11 @@ import contextlib
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from transformers import (
@@ -21,30 +23,25 @@ from pipeline.models.checkpoints import check_checkpoint
 from pipeline.models.tokenizer import load_tokenizer
 from pipeline.models.weights import check_start, check_tokens, load, num_positions
 from stages.arguments import row_limits
+from tests.integration.conftest import change_json
 from tests.unit.stages.helpers import grpo, sft
 
 pytestmark = pytest.mark.integration
-ROWS = 64  # of the embedding
+TABLES = yaml.safe_load(Path(__file__).with_name("model_folders.yaml").read_text())
+SIZES, FAMILIES = TABLES["sizes"], TABLES["families"]
+ROWS = SIZES["vocab_size"]  # of the embedding
 TEMPLATE = "{% for message in messages %}<a>{{ message['content'] }}<e>{% endfor %}"
-SIZES = {
-    "vocab_size": ROWS, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32,
-}  # fmt: skip
-GPT2 = {"vocab_size": ROWS, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
-FAMILIES = {
-    "gpt2": GPT2, "falcon": {**SIZES, "intermediate_size": 64}, "phi": SIZES, "olmo": SIZES,
-    "gemma3_text": {**SIZES, "head_dim": 8}, "qwen3": {**SIZES, "head_dim": 8},
-}  # fmt: skip
-OPT = {**SIZES, "ffn_dim": 32, "word_embed_proj_dim": 16}
 
 
-def build_tokenizer(num_tokens=ROWS, template=TEMPLATE, **special):
+def build_tokenizer(num_tokens=ROWS, added=(), turn="", **special):
     """A tokenizer of whole words; the first ones are its special tokens."""
     words = ["<p>", "<e>", "<a>", *(f"w{number}" for number in range(3, num_tokens))]
     backend = Tokenizer(models.WordLevel(dict(zip(words, range(num_tokens), strict=True)), "w3"))
     backend.add_special_tokens(words[:3])
     ends = {"eos_token": "<e>", "pad_token": "<p>"} | special
-    return PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template, **ends)
+    found = PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=TEMPLATE + turn, **ends)
+    found.add_tokens([*added])
+    return found
 
 
 def build_model(family, sizes):
@@ -69,11 +66,10 @@ def folder(request, whole, tmp_path):
 
 
 def change_config(folder, **values):
-    path = folder / "config.json"
-    found = json.loads(path.read_text())
     kinds = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers"}
+    found = json.loads((folder / "config.json").read_text())
     names = {kinds.get(name, name): name for name in found}
-    path.write_text(json.dumps(found | {names[key]: value for key, value in values.items()}))
+    change_json(folder / "config.json", **{names[key]: value for key, value in values.items()})
 
 
 def change_weights(folder, change):
@@ -83,47 +79,22 @@ def change_weights(folder, change):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def shard(folder):
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    (folder / "model.safetensors").unlink()
-    model.save_pretrained(folder, max_shard_size="6KB")
-    return sorted(folder.glob("*.safetensors"))
+def drop(weights, name):
+    del weights[name]
 
 
-def wider(weights, name):
+def widen(weights, name):
     weights[name] = torch.zeros(len(weights[name]) + 1, weights[name].shape[1])
 
 
-def cut(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-10])
-
-
-def with_tokenizer(*args, added=(), **kwargs):
-    def change(folder):
-        tokenizer = build_tokenizer(*args, **kwargs)
-        tokenizer.add_tokens([*added])
-        tokenizer.save_pretrained(folder)
-
-    return change
-
-
-DAMAGE = {
-    "a weight": (lambda f: change_weights(f, lambda w, name: w.pop(name)), "1 would start at"),
-    "a shape": (lambda f: change_weights(f, wider), r"has shape \["),
-    "a shard": (lambda f: shard(f)[-1].unlink(), "lacks model-0"),
-    "the end of a file": (cut, "cut off"),
-    "another vocabulary": (lambda f: change_config(f, vocab_size=96), rf"has shape \[{ROWS}"),
-    "another width": (lambda f: change_config(f, hidden_size=32), r"has shape \["),
-    "another kind": (lambda f: change_config(f, model_type="none"), "its model cannot be loaded"),
-    "more tokens": (with_tokenizer(ROWS + 6), f"'w{ROWS}' is token {ROWS}, .* {ROWS} rows"),
-    "a token more": (with_tokenizer(added=["<x>"]), f"'<x>' is token {ROWS}, .* {ROWS} rows"),
-    "another end": (with_tokenizer(eos_token="<none>"), "eos_token: '<none>' is token"),
-    "another padding": (with_tokenizer(pad_token="<none>"), "pad_token: '<none>' is token"),
-    "a turn": (with_tokenizer(ROWS, TEMPLATE + "<x>", added=["<x>"]), "chat_template: '<x>' is"),
-    "no end": (with_tokenizer(eos_token=None), "has no eos_token"),
-    "a tokenizer's text": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer cannot"),
-}
+def harm(folder, config=None, weights=None, tokenizer=None):
+    """Do the damage of a row of the table."""
+    if config:
+        change_config(folder, **config)
+    if weights:
+        change_weights(folder, {"drop": drop, "widen": widen}[weights])
+    if tokenizer:
+        build_tokenizer(**tokenizer).save_pretrained(folder)
 
 
 def start(folder, limits=None):
@@ -132,20 +103,28 @@ def start(folder, limits=None):
     check_start(str(folder), "key", load_tokenizer(str(folder), "key"), limits or {})
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_one_line(folder, name):
-    change, told = DAMAGE[name]
-    change(folder)
+@pytest.mark.parametrize("damage", TABLES["damage"], ids=str)
+def test_damage_is_one_line(folder, damage):
+    changes = dict(damage)
+    told = changes.pop("says")
+    harm(folder, **changes)
     with pytest.raises(UserError, match=rf"^key: .*{re.escape(str(folder))}.*{told}") as error:
         start(folder)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "change", [lambda f: None, shard, with_tokenizer(40)], ids=["whole", "shards", "fewer tokens"]
-)
+def shard(folder):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="6KB")
+
+
+@pytest.mark.parametrize("change", ["whole", "shards", "fewer tokens"])
 def test_a_whole_folder_passes_in_silence(folder, change, capsys):
-    change(folder)
+    if change == "shards":
+        shard(folder)
+    elif change == "fewer tokens":
+        build_tokenizer(40).save_pretrained(folder)
     capsys.readouterr()
     start(folder)
     assert capsys.readouterr().out == ""
@@ -181,7 +160,7 @@ def test_padding_beyond_the_embedding_is_one_line(whole, tmp_path):
 
 
 def test_the_real_load_refuses_too(folder):
-    change_weights(folder, lambda w, name: w.pop(name))
+    change_weights(folder, drop)
     with pytest.raises(UserError, match=r"^key: .*1 would start at random"):
         load(str(folder), "key")
 
@@ -189,35 +168,24 @@ def test_the_real_load_refuses_too(folder):
 def test_a_place_of_an_image_needs_a_row_only_where_it_is_written():
     """Gemma 3 1B, a text model, has none for its `image_token`."""
     extra = {"image_token": "<image>"}
-    check_tokens(build_tokenizer(ROWS, extra_special_tokens=extra), ROWS, "key")
-    tokenizer = build_tokenizer(ROWS, TEMPLATE + "<image>", extra_special_tokens=extra)
+    check_tokens(build_tokenizer(extra_special_tokens=extra), ROWS, "key")
+    tokenizer = build_tokenizer(turn="<image>", extra_special_tokens=extra)
     check_tokens(tokenizer, ROWS + 1, "key")
     with pytest.raises(UserError, match=r"^key: chat_template: '<image>'"):
         check_tokens(tokenizer, ROWS, "key")
 
 
 @pytest.mark.parametrize(
-    ("family", "sizes", "most"),
-    [("gpt2", GPT2, 32), ("opt", OPT, 32), ("biogpt", SIZES, 32), ("qwen3", SIZES, None)],
+    ("family", "most"), [("gpt2", 32), ("opt", 32), ("biogpt", 32), ("qwen3", None)]
 )
-def test_learned_positions_are_counted(family, sizes, most):
+def test_learned_positions_are_counted(family, most):
+    sizes = {**FAMILIES, **TABLES["others"]}[family]
     assert num_positions(build_model(family, sizes)) == most
 
 
-@pytest.mark.parametrize(
-    ("settings", "refused"),
-    [
-        (sft({"max_length": 32}), None),
-        (sft({"max_length": 33}), "max_length: 33"),
-        (sft({"max_length": None}), "max_length: None"),
-        (grpo({"max_prompt_length": 20, "max_completion_length": 12}), None),
-        (grpo({"max_prompt_length": 21, "max_completion_length": 12}), "max_prompt_length: 21 wi"),
-        (grpo({"max_completion_length": 12}), "max_prompt_length: None"),
-        (grpo({"max_prompt_length": 31, "max_completion_length": None}), None),
-        (grpo({"max_prompt_length": 32, "max_completion_length": None}), "max_prompt_length: 32"),
-    ],
-)
-def test_rows_longer_than_the_learned_positions_are_refused(whole, settings, refused):
+@pytest.mark.parametrize(("stage", "keys", "refused"), TABLES["limits"])
+def test_rows_longer_than_the_learned_positions_are_refused(whole, stage, keys, refused):
+    settings = {"sft": sft, "grpo": grpo}[stage](keys)
     limits = row_limits(settings, settings)
     start(whole / "qwen3", limits)
     expected = pytest.raises(UserError, match=rf"^{refused}.* has learned 32 positions")
@@ -228,11 +196,10 @@ def test_rows_longer_than_the_learned_positions_are_refused(whole, settings, ref
 def test_an_adapter_is_checked_in_its_base_model(folder, tmp_path):
     adapter = tmp_path / "adapter"
     adapter.mkdir()
-    said = {"base_model_name_or_path": str(folder)}
-    (adapter / "adapter_config.json").write_text(json.dumps(said))
+    change_json(adapter / "adapter_config.json", base_model_name_or_path=str(folder))
     (adapter / "adapter_model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     start(adapter)
-    change_weights(folder, lambda w, name: w.pop(name))
+    change_weights(folder, drop)
     with pytest.raises(UserError, match=rf"^key: {folder}: .*1 would start at random"):
         start(adapter)
 
@@ -251,8 +218,7 @@ def test_of_a_model_that_sees_the_text_part_is_asked_for(tmp_path):
 
 
 def test_weights_of_few_bits_are_their_librarys_to_check(folder):
-    change_weights(folder, lambda w, name: w.pop(name))
-    path = folder / "config.json"
-    quantized = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
-    path.write_text(json.dumps(json.loads(path.read_text()) | quantized))
+    change_weights(folder, drop)
+    quantization = {"quant_method": "gptq", "bits": 4}
+    change_json(folder / "config.json", quantization_config=quantization)
     start(folder)

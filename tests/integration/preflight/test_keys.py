@@ -2,7 +2,7 @@
 
 `keys.tsv` has a row for each: settings of a stage, changes to the tiny model's configuration, and
 the key that is named. `by` says who names it: `rules` and types at once, `rehearsal` in seconds;
-the latter are slow. What is `harmless` is read by nobody who would care, and nothing is said.
+the latter are slow.
 """
 
 import csv
@@ -30,7 +30,7 @@ QUICK = ("lora_target_modules", "optim_target_modules", "sapo_temperature_pos")
 def rows():
     """The rows of the table; of those that need a rehearsal some are quick enough for each run."""
     with Path(__file__).with_name("keys.tsv").open(encoding="utf-8") as file:
-        found = [row for row in csv.DictReader(file, delimiter="\t") if row["by"] != "harmless"]
+        found = [*csv.DictReader(file, delimiter="\t")]
     told = set()
     for row in found:
         is_first = row["key"] in QUICK and row["key"] not in told

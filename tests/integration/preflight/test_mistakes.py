@@ -1,13 +1,10 @@
 """Mistakes planted in recipe, launch, tokenizer and data, each found with what to change.
 
-Those of keys and templates alone are in mistakes.yaml.
+Those of keys, templates and files alone are in mistakes.yaml.
 """
 
-import json
-import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,31 +12,26 @@ import yaml
 from pipeline import manifest
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
+from tests.integration.conftest import change_json
 
 pytestmark = pytest.mark.integration
-NO_ANSWER = '{"prompt": [{"role": "user", "content": "1 + 1"}]}\n'
 CONFIGS = Path(__file__).parents[3] / "configs"
-SYNTHETIC = [{"name": "synthetic", "sample": 10, "split": "train"}]
+TEXT = Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8")
+RECIPE, KEYS, UNREADABLE = yaml.safe_load_all(TEXT)
 
 
 class Planted:
     """A recipe folder and a run folder with the tiny model as `sft`, and its data."""
 
-    def __init__(self, folder, model, data, monkeypatch):
-        self.monkeypatch = monkeypatch
+    def __init__(self, folder, model, data):
         self.run = folder / "run"
         shutil.copytree(model, self.run / "sft")
         shutil.copytree(data, self.run / "data")
         self.recipe, self.model = folder / "recipe", self.run / "sft"
         self.recipe.mkdir()
         self.args = {"run": str(self.run)}
-        cpu = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "seed": 0}
-        self.set("sft", model_name_or_path="{run}/sft", train_file="{run}/data/sft_train.jsonl",
-                 output_dir="{run}/out", max_length=256, per_device_train_batch_size=4,
-                 num_train_epochs=2, save_total_limit=2, **cpu)  # fmt: skip
-        self.set("grpo", model_name_or_path="{run}/sft", num_generations=8, max_prompt_length=256,
-                 train_file="{run}/data/grpo_train.jsonl", output_dir="{run}/grpo", max_steps=20,
-                 max_completion_length=200, save_total_limit=2, **cpu)  # fmt: skip
+        for stage, values in RECIPE.items():
+            self.set(stage, **values)
 
     def set(self, stage, **values):
         """Change keys of a file; None takes one out."""
@@ -52,16 +44,6 @@ class Planted:
         """Put a shipped recipe in place of the tiny one."""
         shutil.rmtree(self.recipe)
         shutil.copytree(CONFIGS / name, self.recipe)
-
-    def build_data(self, **values):
-        self.set("data", **{"output_dir": "{run}/data", "sft": SYNTHETIC} | values)
-
-    def write_data(self, text):
-        (self.run / "data" / "sft_train.jsonl").write_text(text)
-
-    def change_json(self, name, **values):
-        path = self.model / name
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
     def change_template(self, old, new):
         path = self.model / "chat_template.jinja"
@@ -80,45 +62,38 @@ class Planted:
 
 
 @pytest.fixture
-def planted(tmp_path, tiny_model_dir, data_dir, monkeypatch):
-    return Planted(tmp_path, tiny_model_dir, data_dir, monkeypatch)
+def planted(tmp_path, tiny_model_dir, data_dir):
+    return Planted(tmp_path, tiny_model_dir, data_dir)
 
 
-def plant(planted, recipe=None, launch=None, template=None, gone=(), says="", **files):
+def plant(planted, recipe=None, model=None, template=None, launch=(), write=(), gone=(), **files):
     """Plant a mistake of mistakes.yaml."""
+    home = planted.recipe.parent
     if recipe:
         planted.copy(recipe)
+    if model:
+        shutil.copytree(planted.model, home / model)
+        planted.set("sft", model_name_or_path=str(home / model))
     if template:
         planted.change_template(*template)
+    for place, text in dict(write).items():
+        (home / place).write_text(text)
     for place in gone:
-        (planted.recipe.parent / place).unlink()
-    planted.args.update(launch or {})
+        shutil.rmtree(home / place) if (home / place).is_dir() else (home / place).unlink()
+    planted.args.update(launch)
     for name, values in files.items():
         if name.endswith(".json"):
-            planted.change_json(name, **values)
-        elif name == "data" and not recipe:
-            planted.build_data(**values)
+            change_json(planted.model / name, **values)
         else:
             planted.set(name, **values)
-
-
-def own_model(name, damage):
-    """Start from a copy of the tiny model elsewhere, which is damaged."""
-
-    def change(planted):
-        folder = shutil.copytree(planted.model, planted.recipe.parent / name)
-        damage(folder)
-        planted.set("sft", model_name_or_path=str(folder))
-
-    return change
 
 
 def base_tokenizer(planted):
     # Like Qwen2.5's base models: the EOS is another than the template's.
     tokens = {"eos_token": "<|endoftext|>", "pad_token": "<|im_start|>"}
-    planted.change_json("tokenizer_config.json", **tokens)
+    change_json(planted.model / "tokenizer_config.json", **tokens)
     ends = {"eos_token_id": planted.tokenizer().eos_token_id}
-    planted.change_json("generation_config.json", **ends)
+    change_json(planted.model / "generation_config.json", **ends)
 
 
 def missing_bos(planted):
@@ -132,54 +107,40 @@ def missing_bos(planted):
     tokenizer.save_pretrained(planted.model)
 
 
-def drop_think(folder):
+def drop_think(planted, folder=None):
     from transformers import AutoTokenizer
 
+    folder = folder or planted.model
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>"]})
     tokenizer.save_pretrained(folder)
 
 
 def another_model_than_sft_had(planted):
-    own_model("mine", drop_think)(planted)
-    planted.set("sft", output_dir="{run}/sft")
+    plant(planted, model="mine", sft={"output_dir": "{run}/sft"})
+    drop_think(planted, planted.recipe.parent / "mine")
 
 
-KEYS = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8"))
-# "level topic: what is said" -> how to plant it.
+# "level topic: what is said" -> how to plant it, where it takes more than keys and texts.
 MISTAKES = {
-    "error data: sft_train.jsonl":
-        lambda planted: planted.write_data('{"prompt": [{"role": "user"\n'),
-    "error data: completion": lambda planted: planted.write_data(NO_ANSWER * 40),
     "warning template: SFT teaches '<|endoftext|>'": base_tokenizer,
-    "error tokenizer: drops <think>": lambda planted: drop_think(planted.model),
+    "error tokenizer: drops <think>": drop_think,
     "error tokenizer: drops <think> or </think>": another_model_than_sft_had,
     "warning template: prompts lack '<|endoftext|>'": missing_bos,
-    "error sft.yaml: no stage of the recipe writes it":
-        lambda planted: (shutil.rmtree(planted.run / "data"),
-                         planted.build_data(output_dir="{run}/dta")),
-    "error disk: needed": lambda planted: planted.monkeypatch.setattr(
-        shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000)),
-    "error model: missing holds no model": own_model("missing", shutil.rmtree),
-    "error tokenizer: its tokenizer cannot be loaded":
-        own_model("mine", lambda folder: os.truncate(folder / "tokenizer.json", 1000)),
-    "error model: holds no weights":
-        own_model("mine", lambda folder: (folder / "model.safetensors").unlink()),
-}  # fmt: skip
+}
 NO_REMEDY = "error grpo.yaml: 12 is all of"
 
 
 @pytest.mark.parametrize("name", [*MISTAKES, *KEYS])
 def test_a_planted_mistake_is_found(planted, name):
-    if name in MISTAKES:
-        MISTAKES[name](planted)
-    else:
-        plant(planted, **KEYS[name])
+    changes = dict(KEYS.get(name, {}))
+    says = changes.pop("says", "")
+    MISTAKES.get(name, plant)(planted, **changes)
     shown = [(f"{one.level} {one.topic}: {one.text}", one.remedy) for one in planted.findings()]
     head, _, said = name.partition(": ")
     match = [remedy for text, remedy in shown if text.startswith(f"{head}: ") and said in text]
     assert match, shown
-    assert KEYS.get(name, {}).get("says", "") in match[0]
+    assert says in match[0]
     assert match[0] or name == NO_REMEDY
 
 
@@ -210,18 +171,9 @@ def test_the_disk_is_that_of_the_output_dir(planted, tmp_path):
     assert str(tmp_path / "elsewhere" / "grpo") in found.text
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [
-        lambda planted: planted.set("grpo", reward_funcs=5),
-        lambda planted: planted.write_data(""),
-        lambda planted: (planted.model / "generation_config.json").write_text("[1]"),
-        lambda planted: planted.change_json("config.json", num_attention_heads=0),
-        lambda planted: planted.change_json("config.json", max_position_embeddings="x"),
-    ],
-)
-def test_what_no_check_can_read_is_a_finding_and_no_traceback(planted, plant):
-    plant(planted)
+@pytest.mark.parametrize("changes", UNREADABLE)
+def test_what_no_check_can_read_is_a_finding_and_no_traceback(planted, changes):
+    plant(planted, **changes)
     assert any(one.level in ("error", "not checked") for one in planted.findings())
 
 
@@ -235,7 +187,6 @@ def test_a_result_of_another_hub_model_says_nothing_of_this_one(planted, was):
 
 
 def test_without_sft_no_remedy_speaks_of_it(planted):
-    gone = ["run/sft/chat_template.jinja", "recipe/sft.yaml"]
-    plant(planted, gone=gone, grpo={"model_name_or_path": "{run}/sft"})
+    plant(planted, gone=["run/sft/chat_template.jinja", "recipe/sft.yaml"])
     assert [one for one in planted.findings("error") if one.topic == "tokenizer"]
     assert not [one for one in planted.findings("error") if "sft.yaml" in one.remedy]

@@ -1,8 +1,6 @@
 """The shipped recipes are sound, in seconds, without weights or network."""
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 from benchmarks.plan import RECIPES as GPUS
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
+from tests import demo
 from tests.files import write_rows
 from tests.recipes import SHIPPED
 
@@ -18,14 +17,6 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
 CONFIGS = ROOT / "configs"
 BASELINE = "grpo7b-published"  # loses its updates on purpose, but for LoRA's
-
-
-def run(*flags, **environment):
-    """`python -m stages.preflight` with flags."""
-    return subprocess.run(
-        [sys.executable, "-m", "stages.preflight", *map(str, flags)],
-        cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **environment},
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("lora", [None, "configs/lora.yaml"])
@@ -50,50 +41,13 @@ def test_shipped_recipes_have_no_error(name, lora, tmp_path, monkeypatch):
     assert {f"{stage} memory" for stage in recipe.stages()} <= {one.topic for one in found}
 
 
-def test_perplexity_with_both_teachers_and_numinamath_has_no_error(tmp_path):
-    """One line each switches them on; NuminaMath is for GRPO alone, as no teacher solved it."""
-    folder = tmp_path / "both"
-    shutil.copytree(CONFIGS / "perplexity", folder)
-    for name, line in (("data", "- {name: numinamath"), ("distill", "teachers:")):
-        text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
-        assert text.count(f"# {line}") == 1
-        (folder / f"{name}.yaml").write_text(text.replace(f"# {line}", line), encoding="utf-8")
-    args = {"recipe": str(folder), "run": str(tmp_path / "run")}
-    recipe, found = inspect(PreflightArguments(**args))
-    bad = [one for one in found if one.level in ("error", "warning") and one.topic != "disk"]
-    assert [one.text for one in bad] == []
-    data, distill = recipe.settings["data"], recipe.settings["distill"]
-    assert len(distill.teachers) == 2 and Path(distill.problems_file).stem == "distill_train"
-    assert [one["name"] for one in data.grpo] == ["orz", "numinamath"]
-    assert [one["name"] for one in data.distill] == ["orz"]
-
-
-def test_all_faults_are_shown_and_the_exit_code_is_2(tmp_path):
-    folder = tmp_path / "recipe"
-    shutil.copytree(CONFIGS / "tiny-cpu", folder)
-    for name, old, new in (
-        ("sft", "max_length:", "max_lenght:"),
-        ("grpo", "num_generations: 8", "num_generations: 7"),
-    ):
-        file = folder / f"{name}.yaml"
-        text = file.read_text()
-        assert old in text
-        file.write_text(text.replace(old, new))
-    done = run("--recipe", folder, "--run", tmp_path / "run")
-    assert done.returncode == 2
-    assert "did you mean 'max_length'?" in done.stdout
-    assert "num_generations: 7 does not divide" in done.stdout
-    assert "Traceback" not in done.stdout + done.stderr
-    assert done.stdout.rstrip().splitlines()[-1].startswith("preflight: error 2, ")
-
-
 def test_warnings_end_with_0_and_no_network_is_asked(tmp_path):
     # A proxy that refuses would show in the output if anything were asked of the hub.
     environment = {"HTTPS_PROXY": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hub")}
-    done = run(
-        "--recipe", CONFIGS / "grpo7b", "--run", tmp_path / "run", "--gpus", 8,
-        "--accelerate", "fsdp2", "--keys", "sft.dtype=float32", "grpo.dtype=float32", **environment,
-    )  # fmt: skip
+    flags = f"--recipe {CONFIGS}/grpo7b --run {tmp_path}/run --gpus 8 --accelerate fsdp2"
+    flags += " --keys sft.dtype=float32 grpo.dtype=float32"
+    command = [sys.executable, "-m", "stages.preflight", *flags.split()]
+    done = demo.run(command, **environment)
     assert done.returncode == 0, done.stdout
     assert "TOKENIZER=FOLDER" in done.stdout and "optimizer 7.1 GiB" in done.stdout
     assert "127.0.0.1:9" not in done.stdout + done.stderr

@@ -15,7 +15,6 @@ from pipeline.stages import load_keys
 from stages.arguments import DEFAULTS
 from stages.preflight import rehearsal
 from stages.preflight.inputs import stage_flags
-from stages.trainer.guards import RULES
 from tests import demo
 from tests.integration.conftest import CHATML
 from tests.recipes import SHIPPED
@@ -165,28 +164,6 @@ def test_the_first_fault_hides_no_other():
     wrong = ("--lr_scheduler_kwargs", '{"banana": 1}', "--importance_sampling_level", "word")
     found = rehearse("grpo", "--lr_scheduler_type", "cosine", *wrong)
     assert {*keys_of(found.faults)} == {"lr_scheduler_kwargs", "importance_sampling_level"}
-
-
-VALID = [
-    *(("grpo", "--curriculum", mode) for mode in ("off", "refill", "predictive")),
-    ("sft", "--packing", "true"),
-    ("grpo", "--reward_funcs", "correctness_reward", "random_reward", "--reward_weights", "1", "1"),
-    ("grpo", "--guard_eos", "rollback"),
-]
-GUARDS = [
-    pytest.param(("grpo", f"--guard_{name}", action), marks=pytest.mark.slow)
-    for name in RULES
-    for action in ("warn", "stop", "rollback")
-    if (name, action) != ("no_signal", "rollback")
-]
-
-
-@pytest.mark.parametrize("case", [*VALID, *GUARDS], ids=" ".join)
-def test_what_is_valid_passes(case):
-    stage, *given = case
-    found = rehearse(stage, *given)
-    assert not found.faults
-    assert all("has no effect" in note for note in found.notes)  # of the file's, overruled
 
 
 @pytest.mark.slow

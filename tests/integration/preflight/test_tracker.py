@@ -3,9 +3,11 @@
 import json
 import types
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoConfig
 from trl.kernels import chunked_logprob
@@ -16,27 +18,8 @@ from stages.preflight.step import Step, extrapolate
 from stages.preflight.tracker import GpuDropout, GpuHead, LiveBytes
 
 pytestmark = pytest.mark.integration
-MODELS = {  # of transformers, by what is special about each
-    "qwen2": {"tie_word_embeddings": True},
-    "olmo2": {},  # norms behind attention and MLP
-    "stablelm": {},  # LayerNorm, rotary tables over a part of a head
-    "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128},
-}
-SIZES = {
-    "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 12, "vocab_size": 2000,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
-}  # fmt: skip
-LORA = json.dumps({"r": 8, "target_modules": ["q_proj", "v_proj"], "lora_dropout": 0.05})
-CHANGES = {
-    "full": {},
-    "alone": {"accumulates": False, "is_checkpointed": False},
-    "passes": {"passes": 4, "is_masked": False},
-    "lora": {"lora": LORA},
-    "float32": {"dtype": "float32"},
-    "fsdp2": {"dtype": "float32", "engine": "fsdp2", "processes": 4},
-    "fsdp2-alone": {"dtype": "float32", "engine": "fsdp2", "processes": 4, "accumulates": False},
-    "cpu": {"dtype": "float32", "autocast": "no", "is_cuda": False},
-}
+TABLES = yaml.safe_load(Path(__file__).with_name("tracker.yaml").read_text(encoding="utf-8"))
+MODELS, SIZES, CHANGES = (TABLES[name] for name in ("models", "sizes", "changes"))
 
 
 def step_of(kind, **changes):

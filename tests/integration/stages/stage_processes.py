@@ -1,7 +1,5 @@
 """A stage as a real process: started, stopped by a signal at a chosen moment, or finished."""
 
-import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -44,13 +42,3 @@ def finish(process, timeout=240):
     out, err = process.communicate(timeout=timeout)
     assert process.returncode == 0, err
     return out
-
-
-def steps_on_disk(folder):
-    """Steps of the whole checkpoints in a folder, ascending."""
-    found = []
-    for path in folder.glob("checkpoint-*/files.json"):
-        with contextlib.suppress(OSError, ValueError):
-            state = path.with_name("trainer_state.json")
-            found.append(json.loads(state.read_text())["global_step"])
-    return sorted(found)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
@@ -19,6 +20,7 @@ from tests.own_graders import SOURCES, write_task
 from tests.unit.builder.helpers import run
 
 pytestmark = pytest.mark.integration
+AUDITED = Path(__file__).with_name("own_grader.yaml")
 NAME = "code_grader:is_correct"
 # Besides the golds, half of the noise is correct, so that rewards have something to tell apart.
 LENIENT = f"""
@@ -149,18 +151,8 @@ def test_a_bad_grader_or_a_changed_one_ends_each_stage_with_one_line(build, stag
 def audited(folder, tiny_model_dir, monkeypatch):
     """Audit the data in `folder/run` with a recipe; returns the report."""
     (folder / "recipe").mkdir()
-    common = {"use_cpu": True, "bf16": False, "model_name_or_path": str(tiny_model_dir)}
-    for stage, values in {
-        "sft": common | {"train_file": "{run}/data/sft_train.jsonl", "output_dir": "{run}/sft"},
-        "grpo": common | {
-            "train_file": "{run}/data/grpo_train.jsonl", "output_dir": "{run}/grpo",
-            "max_completion_length": 256,
-        },
-        "eval": {
-            "checkpoints": [f"tiny={tiny_model_dir}"], "test_file": "{run}/data/test.jsonl",
-            "output_dir": "{run}/eval", "report_dir": "{run}/report", "max_new_tokens": 256,
-        },
-    }.items():  # fmt: skip
+    text = AUDITED.read_text(encoding="utf-8").replace("{model}", str(tiny_model_dir))
+    for stage, values in yaml.safe_load(text).items():
         (folder / f"recipe/{stage}.yaml").write_text(json.dumps(values))
 
     def call(*flags):
@@ -172,36 +164,30 @@ def audited(folder, tiny_model_dir, monkeypatch):
     return call
 
 
-def test_the_audit_asks_it_and_says_what_does_not_apply(build, audited):
-    build(SOURCES["code"])
-    report = audited("--num_tricked", "3")
-    assert report["passes"] and {*report["sets"]} == {"sft_train", "grpo_train", "held_out"}
-    for found in report["sets"].values():
-        assert found["rates"]["reward"] == 1.0 and found["official"] == {}
-    assert report["tricks"]["a wrong answer"]["num_rows"] > 0
-    assert report["tricks"]["gold denied"]["num_rows"] == 0
-    (note,) = [one for one in report["notes"] if one.startswith("held_out: ")]
-    assert NAME in note and "'gold denied'" in note and "'a wrong answer'" not in note
-    made = json.loads(Path("run/audit/manifest.json").read_text())
-    assert made["inputs"]["code_grader.py"] == sha256("code_grader.py")
-
-
-def test_rows_of_two_graders_in_one_file_are_audited_each_by_its_own(build, audited):
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_rows_are_audited_by_the_grader_that_they_name(build, audited, is_mixed):
     """The user's accepts a gold anywhere behind the thought, which ours must refuse."""
     data = build("def is_correct(text, answers):\n    return any(one in text for one in answers)\n")
-    (data / "manifest.json").unlink()  # as of files that the user has put together
     math = [grpo_row(one, "none") for one in synthetic.load("rl", 5, 0, max_level=2)]
-    for name in ("grpo_train", "test"):
-        own = read_rows(data / f"{name}.jsonl")
-        write_rows(data / f"{name}.jsonl", [*own[:2], *math, *own[2:]])
+    if is_mixed:
+        (data / "manifest.json").unlink()  # as of files that the user has put together
+        for name in ("grpo_train", "test"):
+            own = read_rows(data / f"{name}.jsonl")
+            write_rows(data / f"{name}.jsonl", [*own[:2], *math, *own[2:]])
     report = audited()
-    assert report["passes"]
+    assert report["passes"] and {*report["sets"]} == {"sft_train", "grpo_train", "held_out"}
+    assert {found["rates"]["reward"] for found in report["sets"].values()} == {1.0}
     # By the reward twice and by the task once, for the rows of ours alone.
-    assert report["tricks"]["gold denied"]["num_rows"] == 3 * len(math)
-    assert report["tricks"]["a wrong answer"]["num_rows"] > 3 * len(math)
-    assert report["sets"]["held_out"]["official"]["own form"]["ours"] == 1.0
+    num_ours = 3 * len(math) if is_mixed else 0
+    assert report["tricks"]["gold denied"]["num_rows"] == num_ours
+    assert report["tricks"]["a wrong answer"]["num_rows"] > num_ours
+    official = report["sets"]["held_out"]["official"]
+    assert official["own form"]["ours"] == 1.0 if is_mixed else official == {}
     notes = [one for one in report["notes"] if NAME in one and "'gold denied' (accepted" in one]
     assert {note.partition(":")[0] for note in notes} == {"sft_train", "grpo_train", "held_out"}
+    assert not any("'a wrong answer'" in note for note in notes)
+    made = json.loads(Path("run/audit/manifest.json").read_text())
+    assert made["inputs"]["code_grader.py"] == sha256("code_grader.py")
 
 
 def test_one_that_accepts_everything_fails_the_audit(build, audited):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pandas
 import pytest
@@ -12,8 +13,10 @@ from pipeline.errors import UserError
 from pipeline.prompts import render_prompt
 from tests import demo
 from tests.files import read_rows, write_rows
+from tests.integration.conftest import change_json
 
 pytestmark = pytest.mark.integration
+CHANGES = Path(__file__).with_name("raw_prompts.yaml")
 QUESTION = "<|User|>\nWhat is {} plus 2?<|Assistant|><think>\n"
 
 
@@ -34,8 +37,7 @@ def base(tmp_path, tiny_model_dir, request):
     folder = shutil.copytree(tiny_model_dir, tmp_path / "base")
     (folder / "chat_template.jinja").unlink()
     if request.param:
-        path = folder / "tokenizer_config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"bos_token": request.param}))
+        change_json(folder / "tokenizer_config.json", bos_token=request.param)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
             single=f"{request.param} $A",
@@ -114,45 +116,19 @@ def test_prompts_of_two_kinds_in_one_file_are_refused(base, tmp_path, run_stage,
         run_stage("grpo", model_name_or_path=str(base), train_file=str(tmp_path / "rows.jsonl"))
 
 
-CHANGES = {
-    "data": dict.fromkeys(("sft", "grpo", "validation", "test", "transfer")),
-    "sft": {"max_steps": 20, "save_steps": 10, "num_train_epochs": None},
-    "difficulty": {"num_samples": 2, "max_new_tokens": 96},
-    "grpo": {
-        "min_pass_rate": 0.0, "max_pass_rate": 1.0, "num_generations": 4, "max_steps": 2,
-        "per_device_train_batch_size": 16, "max_completion_length": 96, "save_steps": 1,
-        "eval_problems": 4, "eval_steps": 1, "length_penalty_start": 1, "length_penalty_end": 96,
-        "reward_weights": [1.0, 0.0, 1.0],
-    },
-    "eval": {
-        "num_samples": 2, "max_new_tokens": 96, "tasks": ["held_out"], "transfer_file": None,
-    },
-}  # fmt: skip
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("base", [""], ids=["no BOS"], indirect=True)
 def test_a_chain_from_data_to_report(base, tmp_path):
     """By the command: rehearsal, build, SFT, pass rates, audit, GRPO, evaluation and report."""
-    data = {}
     for at, key in enumerate(("sft", "grpo", "validation", "test")):
         rows = [row(number) for number in range(100 * at, 100 * at + 40)]
-        file = tmp_path / f"{key}.jsonl"
-        write_rows(file, [
+        write_rows(tmp_path / f"{key}.jsonl", [
             {"text": one["prompt"], "gold": one["answers"][0], "worked": one["completion"]}
             for one in rows
         ])  # fmt: skip
-        data[key] = [{
-            "name": "generic", "file": str(file), "prompt_key": "text", "answer_key": "gold",
-            "solution_key": "worked", "apply_chat_template": False,
-        }]  # fmt: skip
-    demo.write_recipe(tmp_path, {}, CHANGES)
-    file = tmp_path / "tiny-cpu/data.yaml"
-    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | data | {"prompt": "boba"}))
+    text = CHANGES.read_text(encoding="utf-8").replace("{folder}", str(tmp_path))
+    demo.write_recipe(tmp_path, {}, yaml.safe_load(text))
     (tmp_path / "tiny-cpu/model.yaml").unlink()
-    for stage in ("sft", "eval"):
-        file = tmp_path / f"tiny-cpu/{stage}.yaml"
-        file.write_text(file.read_text().replace("{run}/base", str(base)))
     done = demo.pipeline(tmp_path, "report")
     assert done.returncode == 0, done.stdout + done.stderr
     run = tmp_path / "run"

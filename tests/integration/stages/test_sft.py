@@ -18,6 +18,7 @@ from stages.packed_rows import check_rows_apart
 from stages.run import training
 from tests.files import read_rows, write_rows
 from tests.integration import varlen_on_cpu
+from tests.integration.conftest import change_json
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
@@ -59,65 +60,50 @@ def spans_in_loss(trainer):
     return spans[True], spans[False]
 
 
-@pytest.mark.parametrize("packing", [False, True])
-def test_the_loss_is_on_the_completion_and_its_end(build_trainer, data_dir, packing):
-    trainer = build_trainer(packing=packing, num_train_epochs=1, max_steps=-1)
+@pytest.mark.parametrize(("packing", "opened"), [(False, ""), (True, ""), (False, "<think>\n")])
+def test_the_loss_is_on_the_completion_and_its_end(
+    build_trainer, data_dir, tiny_model_dir, tmp_path, packing, opened
+):
+    """Also where the template opens the thought, which is a part of the prompt then."""
+    model = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    template = (model / "chat_template.jinja").read_text()
+    changed = template.replace("assistant\n{% endif %}", f"assistant\n{opened}{{% endif %}}")
+    assert (changed != template) is bool(opened)
+    (model / "chat_template.jinja").write_text(changed)
+    keys = {"model_name_or_path": str(model), "packing": packing}
+    trainer = build_trainer(**keys, num_train_epochs=1, max_steps=-1)
     inside, outside = spans_in_loss(trainer)
     rows = read_rows(data_dir / "sft_train.jsonl")
-    assert sorted(inside) == sorted(row["completion"] + "<|im_end|>" for row in rows)
+    taught = [row["completion"].removeprefix(opened) + "<|im_end|>" for row in rows]
+    assert sorted(inside) == sorted(taught)
     assert all("</think>" in text and "\\boxed{" in text for text in inside)
-    start, turn = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
+    start, turn = "<|im_start|>user\n", f"<|im_end|>\n<|im_start|>assistant\n{opened}"
     assert sorted(outside) == sorted(start + row["question"] + turn for row in rows)
     assert (len(trainer.train_dataset) < len(rows)) is packing
 
 
-def test_packed_rows_do_not_see_each_other(build_trainer):
-    """The loss of a packed batch is that of the same rows one by one."""
-
-    trainer = build_trainer(packing=True)
-    trainer.model.eval()
-    batch = next(iter(trainer.get_train_dataloader()))
-    starts = (batch["position_ids"][0] == 0).nonzero()[:, 0].tolist()
-    assert len(starts) > 2
-    with torch.no_grad():
-        packed = trainer.model(
-            input_ids=batch["input_ids"], position_ids=batch["position_ids"]
-        ).logits[0]  # (C, V)
-        for start, end in zip(starts, [*starts[1:], len(packed)], strict=True):
-            alone = trainer.model(input_ids=batch["input_ids"][:, start:end]).logits[0]
-            torch.testing.assert_close(packed[start:end], alone, rtol=1e-3, atol=1e-3)
-
-
-def test_packed_flash_attention_trains_as_rows_by_themselves(run_stage, flash_calls, tmp_path):
-    """All rows in one step, so that both ways have the same in it."""
-    ways = {"sdpa": {}, FLASH: {"packing": True, "attn_implementation": FLASH}}
-    logs = {}
-    for name, settings in ways.items():
-        folder = str(tmp_path / name)
-        run_stage("sft", per_device_train_batch_size=40, output_dir=folder, **settings)
-        logs[name] = read_logs(tmp_path / name)
-    assert {len(lengths) for lengths in flash_calls} == {3, 40}  # three rows show they are apart
-    for found, wanted in zip(logs[FLASH], logs["sdpa"], strict=True):
-        for key in ("loss", "grad_norm"):
-            assert found[key] == pytest.approx(wanted[key], rel=1e-4), key
-
-
-def test_prompt_and_loss_under_a_template_that_opens_the_thought(
-    build_trainer, data_dir, tiny_model_dir, tmp_path
+@pytest.mark.parametrize("way", ["flash packing", "padding_free", "padding_free varlen"])
+def test_rows_without_padding_train_as_padded_ones(
+    run_stage, flash_calls, tmp_path, monkeypatch, way
 ):
-    model = tmp_path / "prefilled"
-    shutil.copytree(tiny_model_dir, model)
-    template = (model / "chat_template.jinja").read_text()
-    prefilled = template.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
-    assert prefilled != template
-    (model / "chat_template.jinja").write_text(prefilled)
-    inside, outside = spans_in_loss(build_trainer(model_name_or_path=str(model)))
-    solutions = {
-        row["completion"].removeprefix("<think>\n") + "<|im_end|>"
-        for row in read_rows(data_dir / "sft_train.jsonl")
-    }
-    assert inside and set(inside) <= solutions
-    assert all(text.endswith("assistant\n<think>\n") for text in outside)
+    """With the mask that `sdpa` gets, and with one call a layer for all rows of a step."""
+    calls, settings = [], {"padding_free": True}
+    if way == "flash packing":
+        calls, settings = flash_calls, {"packing": True, "attn_implementation": FLASH}
+    elif way == "padding_free varlen":
+        calls = varlen_on_cpu.install(monkeypatch)
+    logs = []
+    for name, keys in (("padded", {}), ("tight", settings)):
+        folder = str(tmp_path / name)
+        run_stage("sft", per_device_train_batch_size=40, output_dir=folder, **keys)  # all rows
+        logs.append(read_logs(tmp_path / name))
+    lengths = {*map(len, calls)}
+    assert (40 in lengths) is (way != "padding_free")
+    assert way != "flash packing" or lengths == {3, 40}  # three rows show that they are apart
+    for wanted, found in zip(*logs, strict=True):
+        assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-4)
+        rel = 1e-4 if way == "flash packing" else 1e-3
+        assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=rel)
 
 
 def test_long_rows_are_dropped_and_counted_never_cut(run_stage, data_dir, tiny_model_dir, tmp_path):
@@ -129,15 +115,6 @@ def test_long_rows_are_dropped_and_counted_never_cut(run_stage, data_dir, tiny_m
     limit = lengths[20]
     num_kept = sum(length <= limit for length in lengths)
     assert 20 < num_kept < 40
-    path = str(data_dir / "sft_train.jsonl")
-    config = SimpleNamespace(
-        max_length=limit, output_dir=str(tmp_path / "sft"), completion_only_loss=True
-    )
-    kept, num_tokens, dropped = sft_rows.load(path, tokenizer, config)
-    assert num_tokens == sum(lengths[:num_kept])
-    assert (len(kept), dropped) == (num_kept, 40 - num_kept)
-    assert sorted(len(row["input_ids"]) for row in kept) == lengths[:num_kept]
-    assert all(row["input_ids"][-1] == tokenizer.eos_token_id for row in kept)
     written = manifest.read(run_stage("sft", max_length=limit, max_steps=1))
     assert (written["rows_in"], written["rows_out"]) == (40, num_kept)
     assert written["dropped"] == {"over_max_length": 40 - num_kept}
@@ -145,28 +122,6 @@ def test_long_rows_are_dropped_and_counted_never_cut(run_stage, data_dir, tiny_m
     with pytest.raises(UserError, match=r"max_length: 3 is shorter than every row"):
         run_stage("sft", max_length=3)
     assert manifest.read(tmp_path / "sft") == written  # refused before the old run was touched
-
-
-def test_two_steps_leave_model_manifest_state_and_events(
-    run_stage, read_events, data_dir, tiny_model_dir, capsys
-):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = run_stage("sft", report_to="tensorboard", logging_steps=1)
-    out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("sft: 40 rows of ") and out[-1].startswith("sft: 2 steps, loss ")
-    written = manifest.read(folder)
-    assert written["stage"] == "sft" and written["counts"]["steps"] == 2
-    assert written["config"]["max_steps"] == 2 and written["config"]["completion_only_loss"]
-    train = data_dir / "sft_train.jsonl"
-    assert written["inputs"][str(train)] == manifest.sha256(train)
-    state = json.loads((folder / "trainer_state.json").read_text())
-    losses = [log["loss"] for log in state["log_history"] if "loss" in log]
-    events = read_events(folder)
-    assert len(losses) == 2 and events["train/loss"] == pytest.approx(losses)
-    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() > 0
-    template = AutoTokenizer.from_pretrained(tiny_model_dir).chat_template
-    assert AutoTokenizer.from_pretrained(folder).chat_template == template
 
 
 def test_a_run_shorter_than_its_logging_interval_ends_well(run_stage, capsys):
@@ -215,25 +170,6 @@ def test_the_held_out_loss_is_that_of_its_rows(run_stage, held_out, tmp_path, pa
     assert logged[-1] == pytest.approx(wanted, rel=0.05)
     assert written["counts"]["held_out_rows"] == 10 and str(held_out) in written["inputs"]
     assert "held-out loss" in capsys.readouterr().out
-    # A changed file is another run.
-    held_out.write_text("".join(held_out.read_text().splitlines(keepends=True)[:5]))
-    again = run_stage("sft", eval_file=str(held_out), packing=packing, **EVALUATE)
-    assert manifest.read(again)["counts"]["held_out_rows"] == 5
-
-
-@pytest.mark.parametrize("has_varlen", [False, True])
-def test_rows_without_padding_train_as_padded_ones(run_stage, tmp_path, monkeypatch, has_varlen):
-    """With the mask that `sdpa` gets, and with one call of `varlen_attn` a layer."""
-    calls = varlen_on_cpu.install(monkeypatch) if has_varlen else []
-    logs = {}
-    for padding_free in (False, True):
-        folder = tmp_path / str(padding_free)
-        run_stage("sft", padding_free=padding_free, output_dir=str(folder))
-        logs[padding_free] = read_logs(folder)
-    assert (max(map(len, calls), default=0) > 3) is has_varlen  # more rows than in the trial
-    for found, wanted in zip(logs[True], logs[False], strict=True):
-        assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-4)
-        assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=1e-3)
 
 
 def test_rows_that_make_no_batch_are_refused(run_stage):
@@ -262,28 +198,6 @@ def test_a_run_that_ends_before_its_last_step_is_no_result(run_stage, monkeypatc
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
-@pytest.mark.parametrize("way", ["packing", "padding_free"])
-@pytest.mark.parametrize(
-    ("kind", "is_apart"), [("gpt_neox", True), ("bloom", False), ("falcon", False)]
-)
-def test_a_model_that_does_not_keep_packed_rows_apart_is_refused(
-    build_trainer, tiny_model_dir, tmp_path, kind, is_apart, way
-):
-    """By what it computes."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
-    sizes = {"n_layer": 2, "n_head": 4} if kind == "bloom" else {}
-    sizes |= {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
-    sizes |= {"bos_token_id": None, "pad_token_id": tokenizer.pad_token_id}
-    config = AutoConfig.for_model(kind, **SIZES, **sizes)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / kind)
-    tokenizer.save_pretrained(tmp_path / kind)
-    refused = pytest.raises(UserError, match=r"^packing: .* not keep packed rows apart")
-    with nullcontext() if is_apart else refused:
-        build_trainer(model_name_or_path=str(tmp_path / kind), **{way: True})
-
-
 @pytest.mark.parametrize(("kind", "is_apart"), [("falcon", False), ("llama", True)])
 def test_rows_are_measured_where_the_weights_still_lie_on_a_cpu(kind, is_apart):
     """As with FSDP and DeepSpeed, which move them to the GPUs later."""
@@ -304,8 +218,7 @@ def test_rows_are_measured_where_the_weights_still_lie_on_a_cpu(kind, is_apart):
 )
 def test_the_cache_of_the_base_model_is_kept(run_stage, tiny_model_dir, tmp_path, lora, use_cache):
     folder = shutil.copytree(tiny_model_dir, tmp_path / "base")
-    config = json.loads((folder / "config.json").read_text()) | {"use_cache": use_cache}
-    (folder / "config.json").write_text(json.dumps(config))
+    change_json(folder / "config.json", use_cache=use_cache)
     made = run_stage("sft", model_name_or_path=str(folder), max_steps=2, save_steps=2, **lora)
     places = [made] if lora else [made, made / "checkpoint-2"]
     for place in places:

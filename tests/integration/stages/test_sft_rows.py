@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from pipeline.errors import UserError
 from pipeline.prompts import render_prompt
 from stages import sft_rows
 from tests.files import read_rows, write_rows
+from tests.integration.trainer.runs import tell
 
 pytestmark = pytest.mark.integration
 
@@ -31,15 +33,16 @@ def file(data_dir, tmp_path):
     return shutil.copy(data_dir / "sft_train.jsonl", tmp_path / "own.jsonl")
 
 
+def limits(output_dir, max_length=256, completion_only_loss=True):
+    """What `load` reads of a recipe's `SFTConfig`."""
+    given = {"max_length": max_length, "completion_only_loss": completion_only_loss}
+    return SimpleNamespace(output_dir=str(output_dir), **given)
+
+
 @pytest.fixture
 def load(file, tokenizer, tmp_path):
-    def call(max_length=256, output_dir=tmp_path / "sft", completion_only_loss=True):
-        config = SimpleNamespace(
-            max_length=max_length,
-            output_dir=str(output_dir),
-            completion_only_loss=completion_only_loss,
-        )
-        return sft_rows.load(str(file), tokenizer, config)
+    def call(**given):
+        return sft_rows.load(str(file), tokenizer, limits(tmp_path / "sft", **given))
 
     return call
 
@@ -81,7 +84,8 @@ def places(tmp_path):
     return sorted((tmp_path / "sft.tokens").iterdir())
 
 
-def test_ids_are_those_of_each_row_by_itself(load, file, tokenizer, monkeypatch):
+def test_ids_are_those_of_each_row_by_itself(load, file, tokenizer, monkeypatch, num_made):
+    """A second start reads what the first has made."""
     monkeypatch.setattr(sft_rows, "BATCH_CHARS", 200)  # several batches
     found = load(max_length=None)
     assert found.dataset.column_names == ["input_ids", "labels"]
@@ -93,12 +97,11 @@ def test_ids_are_those_of_each_row_by_itself(load, file, tokenizer, monkeypatch)
         assert made["labels"] == [-100] * len(prompt["input_ids"]) + rest
     assert found.num_tokens == sum(len(row["input_ids"]) for row in found.dataset)
     assert found.dataset.cache_files  # mapped, not in memory
-
-
-def test_a_second_start_reads_what_the_first_has_made(load, num_made):
-    first, second = load(), load()
-    assert len(num_made) == 1 and first.dataset[:] == second.dataset[:]
-    assert first[1:] == second[1:]
+    again = load(max_length=None)
+    assert len(num_made) == 1
+    assert again.dataset[:] == found.dataset[:] and again[1:] == found[1:]
+    whole = load(max_length=None, completion_only_loss=False).dataset
+    assert whole["labels"] == whole["input_ids"] == found.dataset["input_ids"]
 
 
 def test_the_runs_of_a_sweep_share_the_ids_of_a_stages_data(
@@ -109,28 +112,22 @@ def test_the_runs_of_a_sweep_share_the_ids_of_a_stages_data(
     manifest.write(data, "data", {}, {}, {}, 0.0)
     for name in ("a", "b"):
         output = tmp_path / "run" / "sweep" / name / "sft"
-        config = SimpleNamespace(max_length=256, output_dir=str(output), completion_only_loss=True)
-        sft_rows.load(str(data / "sft_train.jsonl"), tokenizer, config)
+        sft_rows.load(str(data / "sft_train.jsonl"), tokenizer, limits(output))
     assert len(num_made) == 1
     assert [*(tmp_path / "run" / "data.tokens").glob("*/rows.arrow")]
 
 
-def test_a_loss_on_prompts_too_is_another_set_of_labels(load, num_made):
-    masked, whole = load().dataset, load(completion_only_loss=False).dataset
-    assert len(num_made) == 2 and masked["input_ids"] == whole["input_ids"]
-    assert whole["labels"] == whole["input_ids"] and masked["labels"] != whole["labels"]
-
-
-@pytest.mark.parametrize("change", ["max_length", "template", "tokenizer", "eos"])
+@pytest.mark.parametrize("change", ["max_length", "loss", "template", "tokenizer", "eos"])
 def test_what_decides_the_ids_decides_their_place(load, tokenizer, num_made, tmp_path, change):
     load()
+    given = {"max_length": {"max_length": 200}, "loss": {"completion_only_loss": False}}
     if change == "template":
         tokenizer.chat_template = f"Chat: {tokenizer.chat_template}"
     elif change == "tokenizer":
         tokenizer.add_tokens(["pens"])
     elif change == "eos":
         tokenizer.eos_token = "<|im_start|>"
-    load(max_length=200 if change == "max_length" else 256)
+    load(**given.get(change, {}))
     assert len(num_made) == 2 and len(places(tmp_path)) == 2  # both may be in use
 
 
@@ -190,31 +187,27 @@ def test_two_starts_at_once_end_with_the_same_ids(load, tmp_path, num_made):
     assert found[0] == found[1] and len(places(tmp_path)) == 1
 
 
-TWO = """
-import json, sys
-from types import SimpleNamespace
-from accelerate import PartialState
-PartialState(cpu=True)
-from transformers import AutoTokenizer
-from pipeline.errors import UserError
-from stages import sft_rows
-times, write = [], sft_rows.write
-sft_rows.write = lambda *args: times.append(1) or write(*args)
-model, file, folder = sys.argv[1:]
-tokenizer = AutoTokenizer.from_pretrained(model)
-config = SimpleNamespace(max_length=256, output_dir=folder, completion_only_loss=True)
-rows = sft_rows.load(file, tokenizer, config)
-config.max_length = 3
-try:
-    sft_rows.load(file, tokenizer, config)
-except UserError as error:
-    print(json.dumps([len(times), rows.num_tokens, len(rows.dataset), str(error)]))
-PartialState().destroy_process_group()
-"""
+def load_twice(model, file, folder):
+    """The whole of a process: it loads the rows, then by a limit that all of them exceed."""
+    from accelerate import PartialState
+
+    PartialState(cpu=True)
+    times, write = [], sft_rows.write
+    sft_rows.write = lambda *args: times.append(args) or write(*args)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    rows = sft_rows.load(file, tokenizer, limits(folder))
+    with pytest.raises(UserError) as error:
+        sft_rows.load(file, tokenizer, limits(folder, max_length=3))
+    tell("FOUND", json.dumps([len(times), rows.num_tokens, len(rows.dataset), str(error.value)]))
+    sys.exit()
 
 
-def test_of_two_processes_the_main_one_tokenizes(run_two_processes, tiny_model_dir, file, tmp_path):
-    lines = run_two_processes(TWO, tiny_model_dir, file, tmp_path / "sft")
-    (times, *main), (none, *other) = (json.loads(line[-1]) for line in lines)
+def test_of_two_processes_the_main_one_tokenizes(fork_server, tiny_model_dir, file, tmp_path):
+    setup = (load_twice, str(tiny_model_dir), str(file), str(tmp_path / "sft"))
+    found = []
+    for lines in fork_server.finish(tmp_path / "process", 2, setup=setup):
+        (line,) = [line for line in lines if line.startswith("FOUND ")]
+        found.append(json.loads(line[6:]))
+    (times, *main), (none, *other) = found
     assert (times, none) == (2, 0)
     assert main == other and main[1] == 40 and "max_length: 3" in main[2]

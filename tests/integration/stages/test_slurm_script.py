@@ -7,7 +7,6 @@ parsers make of such words is asked in this process.
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import time
@@ -22,61 +21,15 @@ from pipeline import commands
 from pipeline import request as requests
 from pipeline.settings import read_settings
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
-from tests.demo import OUTER
-from tests.integration.stages.stage_processes import steps_on_disk
+from tests import demo
+from tests.integration.trainer.runs import whole_checkpoints
 from tests.pages import commands_of_pages
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "configs/accelerate/slurm.sh"
-# One script under seven names; a call is a line of $LOG: the name, the host, the words.
-STAND_IN = r"""#!/bin/bash
-name=${0##*/} host=${SLURMD_NODENAME:-none}
-tell() { printf '%s\n' "$(printf '%q ' "$name" "$host" "$@")" >>"$LOG"; }
-case $name in
-  scontrol) # show hostnames
-    printf '%s\n' $3 ;;
-  srun) # a task on each host; a signal goes to all of them
-    for word in "$@"; do
-      [[ $word == --* ]] || break
-      [[ $word != --nodelist=* ]] || hosts=${word#*=}
-      [[ $word != --cpus-per-task=* ]] || tell "$word"
-      shift
-    done
-    for host in ${hosts//,/ }; do
-      SLURMD_NODENAME=$host "$@" &
-      tasks+=($!)
-    done
-    trap 'kill "${tasks[@]}"' TERM
-    code=0
-    for task in "${tasks[@]}"; do wait "$task" || code=$?; done
-    wait
-    exit "$code" ;;
-  python)
-    tell "$@"
-    [[ -n $RECIPE && -z $ACCELERATE$MAX_HOURS ]] || exit 9 # the last two are given in other words
-    case " $* " in
-      *" --list "*) echo "$LEFT"; exit "${LIST_CODE:-0}" ;;
-      *" --start-model "*) echo "$SERVED"; exit ;;
-      *" preflight "*) exit "${PREFLIGHT_CODE:-0}" ;;
-    esac
-    is_first=$(($(grep -c "^python $host " "$LOG") == 1))
-    [[ $host$is_first != "${KILL}1" ]] || kill -KILL $$
-    [[ $3 != "$FAIL" ]] || exit "${CODE:-1}" ;;
-  vllm)
-    trap 'tell ended; kill $!; exit' TERM
-    tell "$@" "$VLLM_SERVER_DEV_MODE"
-    [[ -z $SERVER_FAILS ]] || exit 1
-    sleep 60 >/dev/null 2>&1 &
-    wait ;;
-  curl)
-    tell "${@: -1}"
-    [[ -z $SERVER_FAILS ]] && grep -q "^vllm " "$LOG" ;;
-  ray)
-    tell "$@"
-    [[ $1 != status ]] || grep "^ray .* start " "$LOG" | sed "s/^/node_/" ;;
-esac
-"""
+STAND_IN = Path(__file__).with_name("slurm_stand_in.sh")
+JOBS = Path(__file__).with_name("slurm_jobs.yaml")
 STAGES = ["data", "audit", "sft", "difficulty", "grpo", "eval", "report"]
 MODEL = ["my w", "--logprobs-mode", "raw_logprobs", "--dtype", "float16"]
 
@@ -100,8 +53,7 @@ def job(tmp_path):
     """What a job's process is started with: arguments of `subprocess`; some stand-ins are there."""
     log = tmp_path / "log"
     log.write_text("")
-    for name in ("bin/srun", "bin/scontrol", "bin/curl"):
-        put(tmp_path / name)
+    put(tmp_path / "bin", "srun", "scontrol", "curl")
     env = {
         "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "LOG": str(log), "SLURM_JOB_ID": "12345",
         "SLURM_CPUS_ON_NODE": "96", "SLURM_GPUS_ON_NODE": "8",
@@ -109,19 +61,19 @@ def job(tmp_path):
     return {"cwd": tmp_path, "env": env, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
 
-def put(path):
-    """Put a stand-in somewhere."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(STAND_IN)
-    path.chmod(0o755)
+def put(folder, *names):
+    """Put stand-ins into a folder."""
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_text(STAND_IN.read_text())
+        (folder / name).chmod(0o755)
 
 
 @pytest.fixture
 def run(tmp_path, job):
     """Run the job: its exit code, what it has printed, and the calls of all but srun, in order."""
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    for name in ("python", "vllm", "ray"):
-        put(tmp_path / ".venv/bin" / name)
+    put(tmp_path / ".venv/bin", "python", "vllm", "ray")
 
     def call(*words, hosts="n1 n2 n3", left=STAGES, **env):
         (tmp_path / "log").write_text("")
@@ -223,35 +175,6 @@ def test_two_vllm_hosts_are_one_server(run):
     assert sorted(host for host, _ in started(calls, "grpo")) == ["n1", "n2"]
 
 
-def test_a_server_that_does_not_start_and_trainers_that_fail(run):
-    code, said, calls = run(SERVER_FAILS="1", VLLM_HOSTS="1")
-    assert code == 2 and not started(calls, "grpo")
-    assert "error: vLLM ended before it answered http://n3:8000/health" in said
-    code, _, calls = run(FAIL="grpo", VLLM_HOSTS="1")
-    assert code == 1 and ["vllm", "n3", "ended"] in calls and not started(calls, "eval")
-
-
-def test_a_killed_launcher_is_started_again_and_a_mistake_is_not(run):
-    code, said, calls = run(KILL="n2")
-    assert code == 0, said
-    assert sorted(host for host, _ in started(calls, "sft")) == ["n1", "n2", "n2", "n3"]
-    code, _, calls = run(FAIL="sft", CODE="2")
-    assert code == 2 and started(calls)[-1][1][2] == "sft" and len(started(calls, "sft")) == 3
-
-
-def test_a_job_does_what_is_left_until_its_hours_are_over(run):
-    """The stage ends with a checkpoint and exit code 2; what it ends is no failure of the job."""
-    code, _, calls = run(left=["grpo", "report"], hosts="n1")
-    assert code == 0 and [words[2] for _, words in started(calls)] == ["grpo", "report"]
-    code, said, calls = run(left=[])
-    assert (code, said, started(calls)) == (0, "runs/grpo7b/report is finished\n", [])
-    code, said, calls = run(hosts="n1", MAX_HOURS="0.0001", FAIL="sft", CODE="2")
-    assert code == 0 and said.endswith("MAX_HOURS is over; submit the same line again to go on\n")
-    assert not started(calls, "grpo")
-    code, said, _ = run(hosts="n1", MAX_HOURS="9", FAIL="sft", CODE="2")
-    assert code == 2 and "MAX_HOURS is over" not in said
-
-
 @pytest.mark.parametrize("code", [0, 2])
 def test_a_dry_run_starts_nothing_and_ends_as_preflight_does(run, code):
     for words, hosts in ((["--dry-run"], "n1 n2"), (["--dry-run", "--nodes", "2"], "")):
@@ -289,22 +212,18 @@ def test_an_example_passes_preflight(run, fork_server, tmp_path, env, nodes, key
     assert ("cache for" in said) is ("VLLM_HOSTS" not in env)  # of a colocated vLLM
 
 
-MISTAKES = {
-    "all hosts serve": ([], {"VLLM_HOSTS": "3"}, "VLLM_HOSTS: 3 of 3 hosts leaves none to train"),
-    "no number": ([], {"VLLM_HOSTS": "one"}, "VLLM_HOSTS: 'one' is no number"),
-    "no hours": ([], {"MAX_HOURS": "a day"}, "MAX_HOURS: 'a day' is no number of hours"),
-    "no number of hosts": (["--dry-run", "--nodes", "none"], {}, "--nodes: 'none' is no number"),
-    "a key without its stage": (["top_p=1"], {}, "top_p=1: unknown word"),
-    "no config": ([], {"ACCELERATE": "zero4"}, "ACCELERATE: no configs/accelerate/zero4.yaml here"),
-    "what the command refuses": ([], {"LIST_CODE": "2"}, None),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes(run, name):
-    words, env, line = MISTAKES[name]
-    code, said, calls = run(*words, **env)
-    assert code == 2 and not started(calls) and (line is None or said.startswith(f"error: {line}"))
+@pytest.mark.parametrize("case", yaml.safe_load(JOBS.read_text(encoding="utf-8")))
+def test_how_a_job_ends(run, case):
+    code, said, calls = run(*case.get("words", []), **case.get("job", {}), **case.get("env", {}))
+    assert code == case["code"], said
+    assert said.startswith(case.get("starts", "")) and said.endswith(case.get("ends", "")), said
+    assert case.get("has", "") in said
+    assert "lacks" not in case or case["lacks"] not in said
+    assert [*dict.fromkeys(words[2] for _, words in started(calls))] == case["stages"]
+    if "hosts" in case:
+        assert sorted(host for host, _ in started(calls, "sft")) == case["hosts"]
+    if "call" in case:
+        assert case["call"].split() in calls
 
 
 @pytest.mark.slow
@@ -312,19 +231,13 @@ def test_a_job_that_was_killed_ends_with_the_report_and_with_the_weights_of_anot
     job, tmp_path, fork_server
 ):
     """The real stages, by two launchers on this machine, under two of its names."""
-    recipe, run = tmp_path / "recipe", tmp_path / "run"
-    shutil.copytree(ROOT / "configs/tiny-cpu", recipe)
-    for name, keys in (
-        ("sft", {"num_train_epochs": 0.03, "save_steps": 10}),
-        ("grpo", {"max_steps": 6, "save_steps": 2, "eval_problems": 8, "guard_no_signal": "off"}),
-        ("eval", {"num_samples": 1, "limit": 8, "checkpoints": ["grpo={run}/grpo"]}),
-    ):
-        file = recipe / f"{name}.yaml"
-        known = yaml.safe_load(file.read_text())
-        for key in ("curriculum", "pass_rates"):  # no pass rates, which take a minute
-            known.pop(key, None)
-        file.write_text(yaml.safe_dump(known | keys))
-    outer = {key: value for key, value in os.environ.items() if key not in OUTER}
+    grpo = {"max_steps": 6, "save_steps": 2, "eval_problems": 8, "guard_no_signal": "off"}
+    grpo |= {"curriculum": None, "pass_rates": None}  # no pass rates, which take a minute
+    evaluation = {"num_samples": 1, "limit": 8, "checkpoints": ["grpo={run}/grpo"]}
+    sft = {"num_train_epochs": 0.03, "save_steps": 10}
+    demo.write_recipe(tmp_path, {}, {"sft": sft, "grpo": grpo, "eval": evaluation})
+    recipe, run = tmp_path / "tiny-cpu", tmp_path / "run"
+    outer = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
     env = outer | job["env"] | {"SLURM_JOB_NODELIST": "localhost 127.0.0.1", "RUN": str(run)}
     env |= {"SLURM_GPUS_ON_NODE": "1", "OMP_NUM_THREADS": "1", "RECIPE": str(recipe)}
     env |= {"ACCELERATE": "multi_node", "AUDIT": "off"}
@@ -335,7 +248,7 @@ def test_a_job_that_was_killed_ends_with_the_report_and_with_the_weights_of_anot
 
     killed, log = submit(tmp_path / "killed.log"), tmp_path / "job.log"
     deadline = time.monotonic() + 400
-    while not steps_on_disk(run / "grpo"):
+    while not whole_checkpoints(run / "grpo"):
         assert killed.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     os.killpg(killed.pid, signal.SIGKILL)  # as when a host has died; Slurm starts it again

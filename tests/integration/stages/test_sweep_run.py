@@ -1,4 +1,4 @@
-"""A sweep with the tiny model: in this process, killed and started again, and of other recipes."""
+"""A sweep with the tiny model: in this process, and killed and started again."""
 
 import importlib
 import json
@@ -6,12 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from stages import sweep
-from tests.integration.stages.stage_processes import finish, start, steps_on_disk, stop_when
+from tests.integration.stages.stage_processes import finish, start, stop_when
+from tests.integration.trainer.runs import whole_checkpoints
 
 pytestmark = pytest.mark.integration
 
@@ -57,7 +57,7 @@ def test_side_by_side_is_the_same_as_one_after_the_other(write_recipe, tmp_path)
     process = start(*command("two", 2))
 
     def has_two():
-        return sum(bool(steps_on_disk(folder)) for folder in root.glob("*beta*/grpo")) >= 2
+        return sum(bool(whole_checkpoints(folder)) for folder in root.glob("*beta*/grpo")) >= 2
 
     assert stop_when(process, has_two, signal.SIGTERM)[0] == 143
     assert subprocess.run(["pgrep", "-f", root]).returncode == 1  # all have ended with the sweep
@@ -70,50 +70,3 @@ def test_side_by_side_is_the_same_as_one_after_the_other(write_recipe, tmp_path)
     for row in one:
         name = f"sweep/{row['run']}/grpo/model.safetensors"
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_run_that_fails_leaves_the_others(write_recipe, tmp_path):
-    """SFT of one value stops on NaN; its GRPO is not started, the others finish."""
-    write_recipe("sft", max_steps=2)
-    config = write_recipe("grpo", max_steps=1)
-    command = ["-m", "stages.sweep", "--grpo_config", config, "--run", tmp_path / "run"]
-    command += ["--parallel", "2", "--sweep", "sft.learning_rate=1e-3,1e30"]
-    out, err = start(*command).communicate(timeout=600)
-    assert "1 of 2 runs did not finish (sft.learning_rate=1e30)" in err, (out, err)
-    table = json.loads((tmp_path / "run/sweep/table.json").read_text())
-    assert [row["ended"] == "finished" for row in table] == [True, False]
-    assert not (tmp_path / "run/sweep/sft.learning_rate=1e30/grpo").exists()
-
-
-@pytest.mark.slow
-def test_another_recipe_builds_its_data_and_sft_and_is_left_alone_once_it_is_there(
-    write_recipe, tmp_path, monkeypatch
-):
-    """The recipe's own run is used as it is; the same command again trains nothing."""
-    for name in ("AUDIT", "REHEARSE"):
-        monkeypatch.setenv(name, "off")
-    other, run = tmp_path / "few", tmp_path / "run"
-    other.mkdir()
-    of_run = {"train_file": "{run}/data/sft_train.jsonl", "output_dir": "{run}/sft"}
-    shutil.move(write_recipe("sft", max_steps=1, **of_run), other)
-    shutil.move(write_recipe("grpo", max_steps=1, model_name_or_path="{run}/sft"), other)
-    config = write_recipe("grpo", max_steps=1)
-    entry = {"name": "synthetic", "split": "train", "options": {"max_level": 2}}
-    data = {"output_dir": "{run}/data", "sft": [entry | {"sample": 8}], "num_workers": 1}
-    for folder in (other, tmp_path):
-        (folder / "data.yaml").write_text(json.dumps(data))
-    command = ["-m", "stages.sweep", "--grpo_config", config, "--run", run]
-    command += ["--sweep", f"recipe={tmp_path},{other}"]
-    out = finish(start(*command), timeout=600)
-    table = json.loads((run / "sweep/table.json").read_text())
-    assert [row["ended"] for row in table] == ["finished", "finished"], out
-    (made,) = [path for path in (run / "sweep").glob("recipe=*few") if (path / "data").is_dir()]
-    assert len((made / "data/sft_train.jsonl").read_text().splitlines()) == 8
-    trained = json.loads((made / "sft/manifest.json").read_text())
-    assert trained["config"]["train_file"] == f"{made}/data/sft_train.jsonl"
-    started = json.loads((run / "sweep" / table[1]["run"] / "grpo/manifest.json").read_text())
-    assert Path(started["config"]["model_name_or_path"]) == (made / "sft").resolve()
-    assert not (run / "sft").exists()  # the recipe's GRPO starts from another model
-    again = finish(start(*command), timeout=600)
-    assert again.count("up to date in") == 4
