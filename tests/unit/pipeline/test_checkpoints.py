@@ -6,11 +6,14 @@ import numpy
 import pytest
 from safetensors.numpy import save_file
 
-from pipeline.errors import UserError
 from pipeline.models.checkpoints import check_checkpoint, tokenizer_path
 from pipeline.models.tokenizer import load_tokenizer
 from pipeline.models.weights import keep_own_head
-from tests.unit.stages.helpers import NO_TENSORS, write_model
+from tests.refused import refused
+from tests.tables import tables_beside
+from tests.unit.stages.helpers import write_model
+
+table = tables_beside(__file__)
 
 VALID = {
     "version": "1.0",
@@ -28,31 +31,24 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["not json", "{}", json.dumps({"version": "1.0", "added_tokens": []})],
-    ids=["no JSON", "no tokens", "no model"],
-)
-def test_a_damaged_tokenizer_is_refused_in_one_line(folder, content):
-    (folder / "tokenizer.json").write_text(content)
-    with pytest.raises(UserError, match=rf"^model: {folder}: .*cannot be loaded") as error:
-        load_tokenizer(str(folder), "model", needs=())
-    assert "\n" not in str(error.value) and error.value.__cause__
+def test_a_damaged_tokenizer_is_refused_in_one_line(folder):
+    told = rf"^model: {folder}: .*cannot be loaded"
+    for content in ("not json", "{}", '{"version": "1.0", "added_tokens": []}'):
+        (folder / "tokenizer.json").write_text(content)
+        refused(told, load_tokenizer, str(folder), "model", needs=())
 
 
-@pytest.mark.parametrize("relative", [True, False])
-def test_a_missing_folder_is_no_name_for_the_hub(folder, monkeypatch, relative):
+def test_a_missing_folder_is_no_name_for_the_hub(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    name = "./runs/llama-base" if relative else f"{folder}/llama-base"
-    with pytest.raises(UserError, match=f"^model: {name} is not there"):
-        load_tokenizer(name, "model")
+    for name in ("./runs/llama-base", f"{folder}/llama-base"):
+        refused(f"^model: {name} is not there", load_tokenizer, name, "model")
 
 
 def test_only_what_is_needed_must_be_there(folder):
     assert load_tokenizer(str(folder), "model", needs=())("a")["input_ids"] == [0]
     for needs in ("chat_template", "eos_token"):
-        with pytest.raises(UserError, match=rf"^model: .*{folder} has no {needs}"):
-            load_tokenizer(str(folder), "model", needs=(needs,))
+        told = rf"^model: .*{folder} has no {needs}"
+        refused(told, load_tokenizer, str(folder), "model", needs=(needs,))
 
 
 def test_an_adapter_without_a_tokenizer_has_its_base_models(folder, tmp_path_factory):
@@ -67,41 +63,17 @@ def test_an_adapter_without_a_tokenizer_has_its_base_models(folder, tmp_path_fac
 
 def test_a_file_is_no_model(tmp_path):
     (tmp_path / "mine.gguf").touch()
-    with pytest.raises(UserError, match="holds no model; give a model's folder or hub id"):
-        check_checkpoint(str(tmp_path / "mine.gguf"), "MODEL")
+    told = "holds no model; give a model's folder or hub id"
+    refused(told, check_checkpoint, str(tmp_path / "mine.gguf"), "MODEL")
 
 
-INDEX = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 988097824\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "refused"),
-    [
-        ({}, None),
-        ({"config.json": "{"}, r"config\.json cannot be read"),
-        ({"config.json": "[1]"}, r"config\.json cannot be read .*mapping"),
-        ({"config.json": {"is_encoder_decoder": True}}, "has an encoder"),
-        ({"config.json": None}, "holds no model"),
-        ({"model.safetensors": None}, "holds no weights"),
-        ({"model.safetensors": None, "training_args.bin": "x"}, "holds no weights"),
-        ({"model.safetensors": None, "pytorch_model.bin": "x"}, None),
-        ({"model.safetensors": POINTER}, "git lfs pull"),
-        ({"model.safetensors": NO_TENSORS[:-1]}, "cut off"),
-        ({"model.safetensors.index.json": INDEX}, "lacks model-1-of-2"),
-        ({"tokenizer.json": None}, "holds no tokenizer"),
-        ({"tokenizer.json": None, "vocab.txt": "a"}, None),
-        ({"adapter_config.json": {}}, "base_model_name_or_path is missing"),
-    ],
-)
-def test_the_files_of_a_local_model_must_be_there(tmp_path, files, refused):
+@table
+def test_the_files_of_a_local_model_must_be_there(tmp_path, files, told):
     write_model(tmp_path, files)
-    if refused is None:
+    if told is None:
         check_checkpoint(str(tmp_path), "model")
-        return
-    with pytest.raises(UserError, match=f"^model: {tmp_path}.*{refused}") as error:
-        check_checkpoint(str(tmp_path), "model")
-    assert "\n" not in str(error.value)
+    else:
+        refused(f"^model: {tmp_path}.*{told}", check_checkpoint, str(tmp_path), "model")
 
 
 @pytest.mark.parametrize(("head", "is_tied"), [(2, False), (1, True), (None, True)])

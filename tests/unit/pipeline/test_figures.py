@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,9 +20,7 @@ def test_the_last_bits_of_a_share_do_not_show(half, steps):
     assert points(share).lstrip("+") == percent(share)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.1234, "+12.3"), (-0.1234, "-12.3"), (0.0004, "0.0"), (-0.0004, "0.0"), (1, "+100.0")],
-)
-def test_a_difference_has_a_sign_unless_it_rounds_to_nothing(value, text):
-    assert points(value) == text and points(value, "-") == text.removeprefix("+")
+def test_a_difference_has_a_sign_unless_it_rounds_to_nothing():
+    texts = {0.1234: "+12.3", -0.1234: "-12.3", 0.0004: "0.0", -0.0004: "0.0", 1: "+100.0"}
+    for value, text in texts.items():
+        assert points(value) == text and points(value, "-") == text.removeprefix("+")

@@ -15,6 +15,9 @@ from pipeline.freshness import check_finished, looks_current
 from pipeline.request import read
 from pipeline.stages import ROOT, STAGES
 from stages.tiny_model import ModelArguments
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 RECIPE = "output_dir: '{run}/base'\ntrain_file: rows.jsonl\nhidden_size: 64\n"
 
@@ -118,19 +121,7 @@ def audited(folder, *given, **config):
     return looks_current(request, "audit", commands.stage_words(request, "audit"))
 
 
-@pytest.mark.parametrize(
-    ("config", "given", "expected"),
-    [
-        ({"model": "a"}, ["MODEL=a"], True),
-        ({"model": "a"}, ["MODEL=./a/"], True),
-        ({"model": None}, ["MODEL=b"], False),
-        ({"model": None, "tokenizer": "a"}, ["TOKENIZER=b"], False),
-        ({"model": None, "keys": []}, [], True),
-        ({"model": None, "keys": []}, ["grpo.curriculum=off"], False),
-        ({"keys": ["grpo.curriculum=off"]}, ["grpo.curriculum=off"], True),
-        ({"keys": ["grpo.curriculum=off"]}, [], False),  # another recipe was audited
-    ],
-)
+@table
 def test_an_audit_is_of_all_that_was_typed(tmp_path, monkeypatch, config, given, expected):
     for name in ("a", "b", "configs"):
         (tmp_path / name).mkdir()

@@ -17,50 +17,14 @@ from pipeline.rows import (
     read_rows,
     read_rows_and_faults,
 )
+from tests.tables import tables_beside
 
-ROWS = [{"a": 1, "b": "x\u2028y"}, {"a": 2, "b": "z"}]
-LINES = "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS).encode()
-LISTED = json.dumps(ROWS).encode()
-TURNS = [{"from": "human", "value": "q"}, {"from": "assistant", "ground_truth": {"value": "5"}}]
-TALK = {"conversations": TURNS}
+table = tables_beside(__file__)
 
-
-def pack(data):
-    return gzip.compress(data, mtime=0)  # names of tests must not depend on the second
+ROWS = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "places", "rows"),
-    [
-        ("a.jsonl", LINES, [":1", ":2"], ROWS),  # no final newline, U+2028 inside
-        ("a.jsonl", LINES.replace(b"\n", b"\r\n\r\n") + b"\r\n", [":1", ":3"], ROWS),
-        ("a.jsonl", b"\xef\xbb\xbf" + LINES, [":1", ":2"], ROWS),
-        ("a.jsonl.gz", pack(LINES[:20]) + pack(LINES[20:]), [":1", ":2"], ROWS),
-        ("a.json", LINES, [":1", ":2"], ROWS),  # the hub often calls JSON lines so
-        ("a.json", b"\xef\xbb\xbf \n" + LISTED + b"\n\n", [": row 1", ": row 2"], ROWS),
-        ("a.jsonl", json.dumps(ROWS, indent=1).encode(), [": row 1", ": row 2"], ROWS),
-        ("a.json.gz", pack(LISTED), [": row 1", ": row 2"], ROWS),
-        ("a.json", json.dumps([TURNS, TURNS]).encode(), [": row 1", ": row 2"], [TALK] * 2),
-        ("a.csv", b"\xef\xbb\xbfa,b\r\n1,\r\n\r\n3,4", [":2", ":4"],
-         [{"a": "1", "b": ""}, {"a": "3", "b": "4"}]),
-        ("a.csv", b'a,b\n"x\ny, ""z""",2\n5,\xe2\x80\xa8\n', [":3", ":4"],
-         [{"a": 'x\ny, "z"', "b": "2"}, {"a": "5", "b": "\u2028"}]),
-        ("a.csv", b"a\n" + b"x" * 300_000 + b"\n", [":2"], [{"a": "x" * 300_000}]),
-        ("a.tsv", b'a\tb\n1,0\t"x\ty"\n', [":2"], [{"a": "1,0", "b": "x\ty"}]),
-        ("a.tsv.gz", pack(b"a\tb\n1\t2\n"), [":2"], [{"a": "1", "b": "2"}]),
-        ("a.csv", b'"a,1";b\n2;"x;\ny"\n', [":3"], [{"a,1": "2", "b": "x;\ny"}]),
-        ("a.tsv", b"a,b\n1,2\n", [":2"], [{"a": "1", "b": "2"}]),
-        ("a.csv", b"a;b,c\n1,2\n", [":2"], [{"a;b": "1", "c": "2"}]),
-        *[("a.jsonl", b'{"a": ' + number + b"}", [":1"], [{"a": value}])
-          for number, value in ((b"9007199254740993.0", 2**53 + 1), (b"1e23", 10**23),
-                                (b"-1.5e300", -15 * 10**299), (b"2.5", 2.5))],
-        ("a.json", b'[{"a": 1e23}]', [": row 1"], [{"a": 10**23}]),
-        *[(name, b"", [], []) for name in ("a.csv", "a.jsonl", "a.json")],
-        ("a.csv", b"a,b\n", [], []),
-        ("a.jsonl.gz", pack(b""), [], []),
-        ("a.json", b"[]", [], []),
-    ],
-)  # fmt: skip
+@table
 def test_reads_rows_with_their_places(tmp_path, name, content, places, rows):
     path = tmp_path / name
     path.write_bytes(content)
@@ -68,18 +32,7 @@ def test_reads_rows_with_their_places(tmp_path, name, content, places, rows):
     assert list(read_rows(path)) == expected
 
 
-@pytest.mark.parametrize(
-    ("place", "split", "found"),
-    [
-        ("shards", "train", "shards/b.jsonl shards/c/a.jsonl.gz"),
-        ("shards/*.jsonl", "train", "shards/b.jsonl"),
-        ("hub", "train", "hub/data/train-0.parquet hub/data/train-1.parquet"),
-        ("hub", "test", "hub/data/test-0.parquet"),
-        ("saved", "validation", "saved/validation/data-0.arrow"),
-        ("saved/train/*", "train", "saved/train/data-0.arrow"),
-        ("shards/b.jsonl", "test", "shards/b.jsonl"),
-    ],
-)
+@table
 def test_the_data_files_of_a_folder_or_glob(tmp_path, place, split, found):
     for name in (
         "shards/c/a.jsonl.gz", "shards/b.jsonl", "shards/README.md", "shards/.old/a.jsonl",
@@ -111,89 +64,27 @@ def test_what_save_to_disk_wrote_is_read_and_damage_named(tmp_path):
         list(read_rows(path))
 
 
-def read_all(path):
-    """(places of the good rows, [(place, fault)])"""
-    good, faults = [], []
-    for where, row in read_rows_and_faults(path):
-        place = where.removeprefix(str(path))
-        if isinstance(row, BadRow):
-            assert row.message.startswith(f"{where}: ") and "\n" not in row.message
-            faults.append((place, row))
-        else:
-            good.append(place)
-    return good, faults
-
-
-# What follows is written as (name, content, places of the good rows, [(place, words)]).
-@pytest.mark.parametrize(
-    ("name", "content", "good", "bad"),
-    [
-        ("a.jsonl", LINES + b'\n{"a": \n{}\n', [":1", ":2", ":4"],
-         [(":3", "malformed JSON (Expecting value: column")]),
-        ("a.jsonl", b'{"a": 1} {"a": 2}\n{}\n', [":2"], [(":1", "Extra data")]),
-        ("a.jsonl", LINES + b"\n[1, 2]\n", [":1", ":2"],
-         [(":3", "must be an object, found list")]),
-        ("a.jsonl", b'{"a": "\xff"}\n{}\n', [":2"], [(":1", "not UTF-8 (byte 0xff)")]),
-        *[("a.jsonl", LINES + line, [":1", ":2"], [(":3", "truncated")])
-          for line in (b'\n{"a": "x', b'\n{"a": "\xe2\x80')],
-        ("a.json", b'{\n "1": {}\n}\n', [],
-         [(":1", "an object over several lines"), (":2", "malformed"), (":3", "malformed")]),
-        ("a.jsonl", b'{"a": {"b": ["\\ud83d"]}}\n{"a": "\\ud83d\\ude00"}', [":2"],
-         [(":1", "lone surrogate (\\ud83d)")]),
-        ("a.jsonl", b'{"\\udc00": 1}\n', [], [(":1", "lone surrogate (\\udc00)")]),
-        ("a.jsonl", b'{"a": NaN}\n{"a": -Infinity}\n{"a": 1e9}\n', [":3"],
-         [(":1", "NaN"), (":2", "-Infinity")]),
-        ("a.jsonl", b'{"a": ' + b"[" * 200_000 + b"}\n{}\n", [":2"], [(":1", "recursion")]),
-        ("a.jsonl", b'{"a": ' + b"9" * 5000 + b"}\n{}\n", [":2"], [(":1", "digits")]),
-        ("a.json", b'[{"a": 1}, {"a": "\xff"}, {"a": "\\ud800"}, {"a": 4}]', [": row 1", ": row 4"],
-         [(": row 2", "not UTF-8 (byte 0xff)"), (": row 3", "surrogate")]),
-        ("a.csv", b"a,b\n1,2\n1,2,3\n4,5\n", [":2", ":4"], [(":3", "not 2 values")]),
-        ("a.csv", b'a,b\n"1\n2",2\n5\n', [":3"], [(":4", "not 2 values")]),
-        ("a.csv", b'a,b\n"1"2,3\n4,5\n', [":3"], [(":2", "malformed CSV")]),
-        ("a.csv", b"a,b\n1,\xff\n4,5\n", [":3"], [(":2", "not UTF-8")]),
-    ],
-)  # fmt: skip
+@table
 def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, content, good, bad):
     path = tmp_path / name
     path.write_bytes(content)
-    places, faults = read_all(path)
-    assert places == good and [place for place, _ in faults] == [place for place, _ in bad]
-    for (_, fault), (_, words) in zip(faults, bad, strict=True):
-        assert words in fault.message
-    stopping = [fault for _, fault in faults if fault.row is None]
+    found = [(where.removeprefix(str(path)), row) for where, row in read_rows_and_faults(path)]
+    faults = {place: row for place, row in found if isinstance(row, BadRow)}
+    assert [place for place, _ in found if place not in faults] == good
+    assert [*faults] == [*bad]
+    for place, fault in faults.items():
+        assert fault.message.startswith(f"{path}{place}: ") and "\n" not in fault.message
+        assert bad[place] in fault.message
+    stopping = [fault for fault in faults.values() if fault.row is None]
     if not stopping:  # a model's text may hold lone surrogates
-        assert len(list(read_rows(path))) == len(places) + len(faults)
+        assert len(list(read_rows(path))) == len(found)
         return
     with pytest.raises(UserError) as error:
         list(read_rows(path))
     assert str(error.value) == stopping[0].message
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "num_rows", "place", "words"),
-    [
-        # Damage behind which nothing can be read.
-        *[("a.json", content, 0, "", words) for content, words in (
-            (b'[{"a": 1},\n {"a"', "truncated"),
-            (b'[{"a": 1},\n {"a": \\, "b": 0}, {"a": 3}]', "Expecting value: line 2 column 8"),
-            (b'[{"a": 1}] [{"a": 2}]', "Extra data"),
-            (b'[{"a": 1}, {"a": NaN}, {"a": 3}]', "NaN"),
-        )],
-        ("a.csv", b'a,b\n1,2\n"1,2\n3,4\n', 1, ":4", "its quote is never closed"),
-        ("a.parquet", b"PAR1 not parquet", 0, ": row 1", "not readable as parquet"),
-        # Something else than data.
-        ("a.jsonl", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", 0, "", "lfs"),
-        ("a.jsonl.gz", b"<!DOCTYPE html><html>", 0, "", "a web page"),
-        ("a.csv", b'<?xml version="1.0"?><Error>', 0, "", "a web page"),
-        ("a.csv", b"a,a\n1,2\n", 0, ":1", "two columns have one name"),
-        ("a.csv", b'"a"b,c\n1,2\n', 0, ":1", "malformed CSV"),
-        ("a.txt", b"a,b", 0, "", "unknown format"),
-        ("a.jsonl", pack(LINES), 0, "", "packed by gzip"),
-        ("a.json", b"PAR1\x15\x04", 0, "", "a parquet file; name it .parquet"),
-        ("a.jsonl.gz", b"PK\x03\x04\x14", 0, "", "a zip archive; unpack it"),
-        ("none.jsonl", None, 0, "", "no such file"),
-    ],
-)  # fmt: skip
+@table
 def test_what_stops_the_reader(tmp_path, name, content, num_rows, place, words):
     path = tmp_path / name
     if content is not None:
@@ -209,7 +100,7 @@ def test_what_stops_the_reader(tmp_path, name, content, num_rows, place, words):
 
 def test_a_damaged_gzip_file_stops_the_reader(tmp_path):
     plain = "\n".join(json.dumps({"a": n, "b": f"{n * 7919 % 1009}"}) for n in range(5000)).encode()
-    packed = pack(plain)
+    packed = gzip.compress(plain, mtime=0)
     wrong = packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:]  # its checksum
     for content in (packed[: len(packed) // 2], packed[:-9], wrong, plain):
         (tmp_path / "a.jsonl.gz").write_bytes(content)

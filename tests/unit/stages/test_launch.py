@@ -21,11 +21,15 @@ from stages.preflight import rehearsal
 from stages.run import launch
 from stages.run.launch import asked_of_launcher, check_launch, check_started, keep_batch, launched
 from tests.recipes import LAUNCHES
+from tests.refused import refused
+from tests.tables import read_beside, tables_beside
 from tests.unit.stages.helpers import sft
+
+table = tables_beside(__file__)
 
 ROOT = Path(__file__).parents[3]
 CONFIGS = ROOT / "configs" / "accelerate"
-CASES = yaml.safe_load(Path(__file__).with_name("launches.yaml").read_text(encoding="utf-8"))
+CASES = read_beside(__file__)
 
 
 @pytest.mark.parametrize("case", CASES["good"].values(), ids=CASES["good"])
@@ -35,23 +39,11 @@ def test_what_does_as_it_says_is_let_through(case):
 
 @pytest.mark.parametrize("case", CASES["bad"].values(), ids=CASES["bad"])
 def test_what_would_become_something_else_is_refused(case):
-    with pytest.raises(UserError, match=f"^{case['error']}") as error:
-        check_launch(sft(case.get("recipe", {})), case["env"], case.get("asked", {}))
-    assert "\n" not in str(error.value)
+    settings = sft(case.get("recipe", {}))
+    refused(f"^{case['error']}", check_launch, settings, case["env"], case.get("asked", {}))
 
 
-@pytest.mark.parametrize(
-    ("command", "asked"),
-    [
-        ("python /venv/bin/accelerate launch --num_processes 2 -m stages.sft --seed 3", 2),
-        ("python -m accelerate.commands.launch --num-processes=2 train.py", 2),
-        ("/venv/bin/accelerate-launch --cpu --num-processes=2 -m stages.sft", 2),
-        ("python -m stages.run.launch --num_processes 2 -m stages.sft --num_processes 3", 2),
-        ("accelerate launch -m stages.sft --num_processes 3", None),
-        ("torchrun --nproc_per_node 2 -m stages.sft", None),
-        ("", None),
-    ],
-)
+@table
 def test_the_launchers_number_of_processes(command, asked):
     assert asked_of_launcher(command.split()).get("num_processes") == asked
 
@@ -75,27 +67,12 @@ def test_the_parents_command_line_is_read():
     assert found.stdout == "['launch', '--num_processes', '2']\n", found
 
 
-TWO = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
-
-
-@pytest.mark.parametrize(
-    ("use_cpu", "env", "num_gpus", "num_running", "message"),
-    [
-        (False, {}, 0, 1, None),
-        (True, TWO, 0, 2, None),
-        (True, TWO, 8, 2, "use_cpu: true, but this host has 8 GPUs"),
-        # torch's old DataParallel
-        (False, {}, 8, 1, "num_processes: 1 process sees 8 GPUs"),
-        (False, {"LOCAL_RANK": "0"}, 8, 1, None),
-        # each by itself
-        (True, TWO, 0, 1, "num_processes: 2 started, but only 1 work together"),
-    ],
-)
+@table
 def test_what_has_started(monkeypatch, use_cpu, env, num_gpus, num_running, message):
     import accelerate
     import torch
 
-    for key in TWO:
+    for key in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(key, raising=False)
     for key, value in env.items():
         monkeypatch.setenv(key, value)
@@ -125,27 +102,14 @@ def settings_of(values, typed=()):
     return Settings(values, {}, known_keys(GrpoArguments, GRPO), typed=typed)
 
 
-@pytest.mark.parametrize(
-    ("values", "typed", "processes", "expected"),
-    [
-        (BATCH, (), 8, (16, 64)),  # without `batch_for_gpus` as it is
-        (BATCH | {"batch_for_gpus": 32}, (), 8, (64, 256)),
-        (BATCH | {"batch_for_gpus": 32}, (), 512, (1, 4)),
-        (BATCH | {"batch_for_gpus": 32}, ("gradient_accumulation_steps",), 8, (16, 64)),
-        (BATCH | {"batch_for_gpus": 32}, ("learning_rate",), 64, (8, 32)),
-        ({"batch_for_gpus": 8}, (), 4, (2, None)),  # TRL's default of 1
-        (BATCH | {"batch_for_gpus": 1}, (), 3, "16 on 1 GPUs .* on 3; use 1, 2, 4, 8"),
-        (BATCH | {"batch_for_gpus": 1}, (), 32, "no whole number on 32; use 1, 2, 4, 8, 16 proc"),
-    ],
-)
+@table
 def test_a_step_keeps_its_rows(values, typed, processes, expected):
-    settings = settings_of(values, typed)
+    settings = settings_of(values, tuple(typed))
     if isinstance(expected, str):
-        with pytest.raises(UserError, match=rf"^batch_for_gpus: .*{expected}"):
-            keep_batch(settings, processes)
+        refused(rf"^batch_for_gpus: .*{expected}", keep_batch, settings, processes)
         return
     found = keep_batch(settings, processes)
-    assert (found.gradient_accumulation_steps, found.steps_per_generation) == expected
+    assert [found.gradient_accumulation_steps, found.steps_per_generation] == expected
 
 
 def test_the_stage_says_what_it_changes(monkeypatch, capsys):
@@ -161,19 +125,7 @@ def test_the_stage_says_what_it_changes(monkeypatch, capsys):
 # What is checked ahead is checked as on the processes of the launch, and not as on one.
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        ("ACCELERATE=ddp NUM_PROCESSES=2 grpo.vllm_tensor_parallel_size=2", None),
-        ("ACCELERATE=fsdp2 NUM_PROCESSES=8 sft.dtype=float32 grpo.dtype=float32", None),
-        ("ACCELERATE='--num_processes 3'", None),  # one's own flags are left to the launch
-        ("grpo.vllm_tensor_parallel_size=2", "2 does not divide 1 processes"),
-        ("ACCELERATE=ddp NUM_PROCESSES=3", "batch_for_gpus: .* has no whole number on 3"),
-        ("grpo.reward_weights=1,0.5", "reward_weights: .* has 2 entries"),
-        ("ACCELERATE=cpu", "use_cpu: the launch .cpu.yaml. is for CPUs"),
-        ("ACCELERATE=fsdp2 NUM_PROCESSES=8", "stochastic_rounding"),
-    ],
-)
+@table
 def test_a_recipe_is_checked_ahead_for_its_launch(tmp_path, monkeypatch, words, error):
     monkeypatch.setattr(rehearsal, "is_installed", lambda package: True)
     monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
@@ -198,6 +150,6 @@ def test_a_sweep_is_checked_on_the_processes_of_its_runs(tmp_path, monkeypatch, 
         grpo_config=f"{ROOT}/configs/grpo7b/grpo.yaml", run=str(tmp_path), sweep=["beta=0.1"],
         keys=["grpo.vllm_tensor_parallel_size=2"], launcher=shlex.join(words),
     )  # fmt: skip
-    refused = pytest.raises(UserError, match="2 does not divide 1 processes")
-    with refused if number == 1 else nullcontext():
+    is_wrong = pytest.raises(UserError, match="2 does not divide 1 processes")
+    with is_wrong if number == 1 else nullcontext():
         sweep.check(args, sweep.combinations(args.sweep))

@@ -1,15 +1,16 @@
 """A launch does not start again for the error that it has just met, unless it got further."""
 
 import json
-import signal
 
 import pytest
 
 from pipeline.launched import in_launch, note_for_launcher
 from stages.run.restarts import cause, errors_of, same_error
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 torch_errors = pytest.importorskip("torch.distributed.elastic.multiprocessing.errors")
-MINE = "ValueError in mine.py, line 3"
 
 
 def failure(code, rank=0, **facts):
@@ -19,21 +20,9 @@ def failure(code, rank=0, **facts):
     return found
 
 
-@pytest.mark.parametrize(
-    ("code", "facts", "is_oom_kill", "expected"),
-    [
-        (1, {"error": MINE}, False, {MINE}),
-        (1, {}, False, {"exit code 1"}),
-        (71, {}, False, {"out of memory"}),
-        (75, {"error": "LostError"}, False, set()),
-        (-signal.SIGKILL, {}, False, set()),
-        (-signal.SIGKILL, {}, True, {"out of memory"}),
-        (-signal.SIGTERM, {}, False, set()),
-        (-signal.SIGSEGV, {}, False, {"SIGSEGV"}),
-    ],
-)
+@table
 def test_which_errors_count(code, facts, is_oom_kill, expected):
-    failures = [failure(code, **facts), failure(75, rank=1)]
+    expected, failures = {*expected}, [failure(code, **facts), failure(75, rank=1)]
     assert errors_of(failures, is_oom_kill) == expected
     assert same_error(expected, failures, is_oom_kill) == expected
     assert same_error({"another"}, failures, is_oom_kill) == set()
@@ -59,19 +48,7 @@ def test_a_process_leaves_its_facts_for_torch_elastic(tmp_path, monkeypatch):
     assert json.loads(file.read_text())["timestamp"] == read.timestamp > 0
 
 
-@pytest.mark.parametrize(
-    ("codes", "rank"),
-    [
-        ((-signal.SIGTERM, 2), 1),
-        ((1, -signal.SIGTERM), 0),
-        ((-signal.SIGTERM, -signal.SIGKILL), 1),
-        ((75, -signal.SIGKILL), 1),
-        ((-signal.SIGTERM, 75), 1),
-        ((1, 2), 1),  # a mistake ends the launch
-        ((1, 71), 0),
-        ((-signal.SIGTERM, -signal.SIGTERM), 0),
-    ],
-)
+@table
 def test_the_cause_is_no_process_that_ended_for_another(codes, rank):
     failures = {n: failure(code, rank=n) for n, code in enumerate(codes)}
     for n, found in failures.items():
