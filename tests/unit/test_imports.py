@@ -3,13 +3,11 @@
 import ast
 from graphlib import TopologicalSorter
 
-import pytest
-
 from eval.harness.settings import split_checkpoints
 from grading import worker
-from pipeline.errors import UserError
 from stages.run import launch
 from tests.import_effects import PRODUCT, ROOT, find_changes, product_modules
+from tests.refused import refused
 
 # They look at whole recipes: they import anything, and nothing imports them.
 ROOTS = ("stages.preflight", "eval.audit", "benchmarks")
@@ -114,5 +112,4 @@ def test_without_proc_no_launcher_is_known(monkeypatch):
 
 
 def test_two_checkpoints_never_share_a_folder_where_case_does_not_count():
-    with pytest.raises(UserError, match="SFT"):
-        split_checkpoints(["sft=a/b", "SFT=c/d"])
+    refused("SFT", split_checkpoints, ["sft=a/b", "SFT=c/d"])

@@ -1,5 +1,6 @@
 """How an entry point ends when something fails: one line and an exit code, or a traceback."""
 
+import builtins
 import errno
 import mmap
 import subprocess
@@ -14,6 +15,9 @@ import torch
 from pipeline import errors, memory
 from pipeline.errors import OUT_OF_MEMORY, KilledError, OutOfMemoryError, killed, run_cli
 from stages.run import folders
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 SCRIPT = """
 import errno, threading
@@ -64,35 +68,25 @@ def raising(error, cause=None):
     return call
 
 
-WHY = "error: runs/a: why; correct that, then repeat the command\n"
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (OSError(errno.EACCES, "why", "runs/a"), WHY),
-        (OSError(errno.ESTALE, "why", b"runs/a"), WHY),
-        (OSError(errno.ENOSPC, "No space left on device"), "; free space, then"),  # names no file
-        (RuntimeError("I/O error: No space left on device (os error 28)"), "; free space, then"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded", "runs/a"), "; free space, then"),
-        (RuntimeError("[enforce fail at inline_container.cc:668]"), "; free space, then"),
-    ],
-)
-def test_a_system_s_error_is_one_line_with_the_file_or_folder(error, line, capsys, monkeypatch):
+@table
+def test_a_fault_of_the_system_is_one_line_also_as_the_cause(
+    kind, args, code, words, capsys, monkeypatch
+):
+    """With the file that it names, or the folder of the run."""
     monkeypatch.setattr(errors, "_folders", [Path("runs/a")])
-    for call in (raising(error), raising(RuntimeError("while saving"), error)):
-        found = end_of(call, capsys, 2)
-        assert found.startswith("error: runs/a: ") and line in found
+    kinds = vars(builtins) | {"torch.OutOfMemoryError": torch.OutOfMemoryError}
+    error = kinds[kind](*args)
+    for call in (raising(error), raising(KeyError("a library's own"), error)):
+        found = end_of(call, capsys, code)
+        assert all(part in found for part in words)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [OSError(errno.EINVAL, "why"), OSError("timed out"), KeyError("No space"), ValueError()],
-)
-def test_a_bug_keeps_its_traceback(error):
-    assert memory.memory_fault(error) is None
-    with pytest.raises(type(error)):
-        run_cli(raising(error), is_first=False)
+def test_a_bug_keeps_its_traceback():
+    bugs = OSError(errno.EINVAL, "why"), OSError("timed out"), KeyError("No space"), ValueError()
+    for error in bugs:
+        assert memory.memory_fault(error) is None
+        with pytest.raises(type(error)):
+            run_cli(raising(error), is_first=False)
 
 
 def test_an_interrupted_run_says_that_it_can_be_resumed(capsys):
@@ -135,26 +129,11 @@ ALLOCATE = {
     "torch on a CPU": lambda: torch.empty(HUGE),
     "the system": lambda: mmap.mmap(-1, HUGE),
 }
-NO_MEMORY = [
-    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of"),
-    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-    ValueError("No available memory for the cache blocks. Try increasing it when initializing."),
-    ValueError("Free memory on device cuda:0 (10.2/79.1 GiB) on startup is less than desired GPU"),
-    RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error: out of shared memory"),
-    RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "),
-    RuntimeError("unable to mmap 4096 bytes from file </x>: Cannot allocate memory (12)"),
-]
 
 
 @pytest.mark.parametrize("who", ALLOCATE)
 def test_memory_that_is_full_has_an_exit_code_of_its_own(who, capsys):
     assert "out of memory" in end_of(ALLOCATE[who], capsys, OUT_OF_MEMORY)
-
-
-@pytest.mark.parametrize("error", NO_MEMORY, ids=lambda error: str(error)[:30])
-def test_so_it_has_in_a_library_s_words_also_as_the_cause(error, capsys):
-    for call in (raising(error), raising(KeyError("a library's own"), error)):
-        end_of(call, capsys, OUT_OF_MEMORY)
 
 
 def test_a_process_that_the_kernel_killed_for_memory(tmp_path, monkeypatch):

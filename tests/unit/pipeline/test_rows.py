@@ -17,6 +17,7 @@ from pipeline.rows import (
     read_rows,
     read_rows_and_faults,
 )
+from tests.refused import refused
 from tests.tables import tables_beside
 
 table = tables_beside(__file__)
@@ -48,8 +49,7 @@ def test_the_data_files_of_a_folder_or_glob(tmp_path, place, split, found):
         ("hub", "no file of the split 'dev'"), ("*/*/*", "several formats"),
     ):  # fmt: skip
         (tmp_path / "shards/c/d").mkdir(exist_ok=True)
-        with pytest.raises(UserError, match=words):
-            list_files(tmp_path / fault, "dev" if fault == "hub" else "rl")
+        refused(words, list_files, tmp_path / fault, "dev" if fault == "hub" else "rl")
 
 
 def test_what_save_to_disk_wrote_is_read_and_damage_named(tmp_path):
@@ -60,8 +60,7 @@ def test_what_save_to_disk_wrote_is_read_and_damage_named(tmp_path):
     rows = list(read_rows(path))
     assert [row for _, row in rows] == table.to_pylist() and rows[1][0] == f"{path}: row 2"
     path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(UserError, match=r"arrow: row \d+: not readable as arrow"):
-        list(read_rows(path))
+    refused(r"arrow: row \d+: not readable as arrow", list, read_rows(path))
 
 
 @table
@@ -104,8 +103,8 @@ def test_a_damaged_gzip_file_stops_the_reader(tmp_path):
     wrong = packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:]  # its checksum
     for content in (packed[: len(packed) // 2], packed[:-9], wrong, plain):
         (tmp_path / "a.jsonl.gz").write_bytes(content)
-        with pytest.raises(UserError, match=r"a.jsonl.gz: truncated or damaged gzip"):
-            list(read_rows_and_faults(tmp_path / "a.jsonl.gz"))
+        told = r"a.jsonl.gz: truncated or damaged gzip"
+        refused(told, list, read_rows_and_faults(tmp_path / "a.jsonl.gz"))
 
 
 def test_short_floats_of_parquet_keep_their_digits(tmp_path):
@@ -127,8 +126,7 @@ def test_parquet_is_read_up_to_its_damage(tmp_path):
     path.write_bytes(content)
     found = read_rows_and_faults(path)
     assert [next(found)[1] for _ in range(200)] == rows[:200]
-    with pytest.raises(UserError, match=r"a\.parquet: row \d+: not readable .*; fetch the file"):
-        list(found)
+    refused(r"a\.parquet: row \d+: not readable .*; fetch the file", list, found)
 
 
 def test_the_hub(monkeypatch, tmp_path):
@@ -161,5 +159,4 @@ def test_what_a_stage_wrote_is_read_only_as_it_left_it(tmp_path):
     manifest.write(tmp_path, "data", {}, {}, {}, 0.0, [path.name])
     assert [row for _, row in read_rows(path)] == [{"a": 1}]
     path.write_text('{"a": \x01\n')
-    with pytest.raises(UserError, match="has changed since the stage data wrote it; `make data`"):
-        list(read_rows(path))
+    refused("has changed since the stage data wrote it; `make data`", list, read_rows(path))

@@ -1,11 +1,8 @@
 """What is looked for before the first stage of a command is paid for."""
 
-import json
 import shutil
 import socket
-import threading
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import closing
 
 import pytest
 import yaml
@@ -15,6 +12,7 @@ from stages.preflight import capacity, rehearsal
 from stages.preflight.inputs import PreflightArguments, check_teachers, read_recipe
 from tests.conftest import ROOT
 from tests.refused import refused
+from tests.servers import serve_json
 from tests.tables import tables_beside
 
 table = tables_beside(__file__)
@@ -70,32 +68,6 @@ def test_samples_that_the_context_cannot_hold_are_told_first(look, keys, line):
         look("configs/grpo7b", *keys, goal=stage)
 
 
-@contextmanager
-def serve_models(*names):
-    """A server on this machine that lists these models; yields its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = json.dumps({"object": "list", "data": [{"id": name} for name in names]})
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 @pytest.mark.parametrize("teachers", [False, True])
 def test_a_teacher_without_its_server_is_told_before_data_are_built(
     look, monkeypatch, tmp_path, teachers
@@ -117,8 +89,9 @@ def test_a_teacher_without_its_server_is_told_before_data_are_built(
         silent = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         name = "teachers: R1: " if teachers else ""
         refused(rf"distill\.yaml: {name}base_url: {silent}", look_at, silent)
-        with serve_models("deepseek-ai/DeepSeek-R1", "Qwen/QwQ-32B-Preview") as address:
-            look_at(address)
+        models = [{"id": "deepseek-ai/DeepSeek-R1"}, {"id": "Qwen/QwQ-32B-Preview"}]
+        with serve_json({"v1/models": (200, {"object": "list", "data": models})}) as port:
+            look_at(f"http://127.0.0.1:{port}/v1")
         finish(tmp_path, "distill")
         look_at(silent)  # its traces are there
 

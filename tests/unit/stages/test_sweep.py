@@ -121,21 +121,15 @@ def of_mine(*entries, **keys):
     return sweep.SweepArguments(grpo_config="mine/grpo.yaml", run="r", sweep=[*entries], **keys)
 
 
-def test_another_recipe_has_a_folder_of_its_own_and_the_own_one_the_runs(recipes):
-    args = of_mine("recipe=mine,hard", "beta=0.1")
+@table
+def test_the_commands_of_a_combination(recipes, entries, name, lines):
+    args = of_mine(*entries)
     runs = sweep.combinations(args.sweep)
-    own, hard = (dict(sweep.commands(args, name, one))["grpo"] for name, one in runs.items())
-    end = f"--beta 0.1 --output_dir r/sweep/{next(iter(runs))}/grpo"
-    assert " ".join(own) == f"--config mine/grpo.yaml --run_dir r {end}"
-    folder, end = "r/sweep/recipe=hard", f"--beta 0.1 --output_dir r/sweep/{[*runs][1]}/grpo"
-    assert " ".join(hard) == f"--config configs/hard/grpo.yaml --run_dir {folder} {end}"
-    assert sweep.other_recipes(args, runs) == {folder: "configs/hard"}
-    args = of_mine("recipe=hard", "sft.seed=1")
-    ((name, values),) = sweep.combinations(args.sweep).items()
-    sft = dict(sweep.commands(args, name, values))["sft"]
-    made = "r/sweep/recipe=hard,sft.seed=1/sft"
-    start = f"--config configs/hard/sft.yaml --run_dir {folder} --seed 1"
-    assert " ".join(sft) == f"{start} --output_dir {made}"
+    found = sweep.commands(args, name, runs[name])
+    assert {stage: " ".join(words) for stage, words in found} == lines
+    has_other = any("hard" in entry for entry in entries)
+    others = {"r/sweep/recipe=hard": "configs/hard"} if has_other else {}
+    assert sweep.other_recipes(args, runs) == others
 
 
 def test_what_another_recipe_needs_is_made_by_the_pipeline(recipes):
@@ -183,31 +177,6 @@ def test_a_mistake_of_another_recipe_is_found_before_anything_runs(
     monkeypatch.setattr("sys.argv", ["rehearsal", *flags])
     refused(words, rehearsal.main)
     assert not Path("r").exists()
-
-
-def commands_of(*entries):
-    args = sweep.SweepArguments(grpo_config="c/grpo.yaml", run="r", sweep=[*entries])
-    ((name, values),) = sweep.combinations([*entries]).items()
-    return {key: " ".join(line) for key, line in sweep.commands(args, name, values)}
-
-
-def test_a_key_of_sft_has_a_run_that_grpo_starts_from():
-    found, made = commands_of("sft.seed=1", "beta=0.1"), "r/sweep/sft.seed=1/sft"
-    assert found["sft"] == f"--config c/sft.yaml --run_dir r --seed 1 --output_dir {made}"
-    end = "--beta 0.1 --output_dir r/sweep/sft.seed=1,beta=0.1/grpo"
-    assert found["grpo"] == f"--config c/grpo.yaml --run_dir r --model_name_or_path {made} {end}"
-
-
-def test_a_control_run_differs_in_its_rewards_alone():
-    weights = "correctness_reward --reward_weights 1 0"
-    for name, changed in (
-        ("own", ""),
-        ("random", f" --reward_funcs random_reward {weights}"),
-        ("format", f" --reward_funcs think_format_reward {weights}"),
-    ):
-        line = commands_of("seed=1", f"rewards={name}")["grpo"]
-        end = f"{changed} --output_dir r/sweep/seed=1,rewards={name}/grpo"
-        assert line == f"--config c/grpo.yaml --run_dir r --seed 1{end}"
 
 
 def rows_of(*entries, last):

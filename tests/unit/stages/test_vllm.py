@@ -1,9 +1,7 @@
 """vLLM for a run: the engine on this host, the server, and the log-probs that it gives back."""
 
-import json
+import contextlib
 import shlex
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +18,7 @@ from stages.rules import check_grpo_keys
 from stages.trainer.guards import GuardSettings
 from stages.trainer.logprobs import PROCESSED, RAW, logprobs_mode, shaping_keys, why_not_compared
 from tests.refused import refused
+from tests.servers import serve_json
 from tests.tables import tables_beside
 from tests.unit.stages.helpers import grpo, named
 
@@ -69,31 +68,13 @@ def serve(host, monkeypatch):
     host(gpu=True)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("RANK", raising=False)
-    servers = []
+    with contextlib.ExitStack() as servers:
 
-    def call(**answers):
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                status, body = answers[self.path.partition("?")[0][1:]]
-                if isinstance(status, list):  # one after the other, the last for good
-                    status = status.pop(0) if len(status) > 1 else status[0]
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(json.dumps(body).encode())
+        def call(**answers):
+            port = servers.enter_context(serve_json(answers))
+            return SERVER | {"vllm_server_host": "127.0.0.1", "vllm_server_port": port}
 
-            def log_message(self, *args):
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        port = server.server_address[1]
-        return SERVER | {"vllm_server_host": "127.0.0.1", "vllm_server_port": port}
-
-    yield call
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield call
 
 
 def test_a_server_is_waited_for(serve, capfd):
