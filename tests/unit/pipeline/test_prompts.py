@@ -25,7 +25,7 @@ from pipeline.prompts import (
 )
 from tests.files import write_rows
 from tests.refused import refused
-from tests.tables import tables_beside
+from tests.tables import read_beside, tables_beside
 
 table = tables_beside(__file__)
 
@@ -51,16 +51,7 @@ def test_prompts_ask_once_and_for_the_form_they_are_trained_on(name):
 
 
 # The checkpoints' own templates, which TRL ships: BOS, what is before the message, what is after.
-R1_DISTILL, SYSTEM = "deepseek_r1_distill", "<|start_header_id|>system<|end_header_id|>\n\n"
-TEMPLATES = {
-    R1_DISTILL: ("<s>", "<s><\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c><think>\n"),
-    "llama3_1": (
-        "<|begin_of_text|>",
-        f"<|begin_of_text|>{SYSTEM}Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024"
-        "\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n",
-        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-    ),
-}
+TEMPLATES = read_beside(__file__)["templates"]
 
 
 def tokenizer_with(template, bos="<s>"):

@@ -202,14 +202,6 @@ def test_a_run_folder_is_never_yaml(run, tmp_path):
     assert read_yaml(str(path), run) == expected
 
 
-def test_a_number_in_exponent_form_has_one_value_and_one_type(tmp_path):
-    one, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
-    one.write_text("rate: 1e-5\nkwargs: {min_lr: 1e-6}\n")
-    other.write_text("rate: 0.00001\nkwargs: {min_lr: 1.0e-6}\n")
-    assert strict_yaml.read(one) == strict_yaml.read(other)
-    assert read_yaml(str(one))["kwargs"] == {"min_lr": 1e-6}  # a text would fail in the scheduler
-
-
 @pytest.mark.parametrize("written", ["off", "1.10", "null", "[a]"])
 def test_a_variable_of_the_environment_is_set_as_it_is_written(written, tmp_path):
     path = tmp_path / "a.yaml"

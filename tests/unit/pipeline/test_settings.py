@@ -24,7 +24,7 @@ from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
 from stages.distill import DistillArguments
 from tests.refused import refused
 from tests.settings import classes_of
-from tests.tables import tables_beside
+from tests.tables import read_beside, tables_beside
 
 table = tables_beside(__file__)
 
@@ -197,16 +197,9 @@ def test_a_model_to_start_from_takes_the_place_of_the_recipe_s(write, text, mode
 
 # Ranges
 
-COMMANDS = (
-    "data_prep.builder.__main__", "stages.tiny_model", "stages.sft", "stages.difficulty",
-    "stages.distill", "stages.grpo", "stages.sweep", "stages.preflight.__main__",
-    "stages.preflight.plan", "eval.run", "eval.report.__main__", "eval.audit.__main__", "eval.push",
-)  # fmt: skip
+COMMANDS = read_beside(__file__)["commands"]
 # Any finite number is fine: weights may be negative, levels are a data set's own.
-ANY = {
-    "reward_weights", "entropy_coef", "entropy_coef_min", "entropy_coef_max", "local_rank",
-    "min_level", "max_level",
-}  # fmt: skip
+ANY = {*read_beside(__file__)["any_number"]}
 
 
 def is_refused(name, key, value):

@@ -155,25 +155,11 @@ def test_two_teachers_double_the_rows_of_sft(tmp_path):
     assert planned(str(folder), gpus=1)["sft"].tokens == 2 * one.tokens
 
 
-BASELINE = {"recipe": str(ROOT / "configs/grpo7b-published")}  # for a card of 94 GiB
-SHARDED = {"gpus": 8, "accelerate": "fsdp2", "keys": FLOAT32}
-RLINF = {"recipe": str(ROOT / "configs/rlinf-7b"), "gpus": 8}
-
-
-@pytest.mark.parametrize(
-    ("given", "stages"),
-    [
-        (BASELINE | {"gpu": "l40s"}, {"sft", "grpo"}),
-        (BASELINE | {"gpu": "h200"}, set()),
-        (BASELINE | {"gpu": "h200", "gpu_memory": 80.0}, {"grpo"}),
-        (BASELINE | SHARDED, set()),
-        (RLINF, {"grpo"}),
-    ],
-)
-def test_a_plan_warns_of_what_preflight_finds_too_large(given, stages):
-    recipe, _ = plan(PlanArguments(**given))
+@table
+def test_a_plan_warns_of_what_preflight_finds_too_large(name, given, stages):
+    recipe, _ = plan(PlanArguments(recipe=str(ROOT / "configs" / name), **given))
     found = warnings(recipe)
-    assert {re.match(r"warning: (\w+) memory: ", line)[1] for line in found} == stages
+    assert {re.match(r"warning: (\w+) memory: ", line)[1] for line in found} == {*stages}
     findings = [
         one for one in check_memory(recipe, {}) if one.level != "ok" and "memory" in one.topic
     ]
