@@ -403,8 +403,8 @@ SEEDS, KILLS = st.sampled_from([0, 1]), st.one_of(st.none(), st.integers(0, 14))
 class Starts(RuleBasedStateMachine):
     """Starts, saves, kills and ends of runs, between which a user changes what he likes.
 
-    No byte of the user's goes, no result is overwritten, and a start takes the last whole
-    checkpoint of its keys.
+    No byte of the user's goes, no result is overwritten, a start takes the last whole checkpoint
+    of its keys and changes none of another run.
     """
 
     def __init__(self):
@@ -438,6 +438,7 @@ class Starts(RuleBasedStateMachine):
         taken = same[-1:] if force else same
         known = {one: self.whole(one) for one in taken if one not in self.results}
         is_done = not force and any(one in self.results for one in same)
+        saved = {checkpoint: contents(checkpoint) for checkpoint in self.saved}
         self.run = None
         self.run = DISK.killed(after, lambda: prepare(self.place, seed=seed) or "done")
         os.environ.pop("FORCE")
@@ -450,6 +451,8 @@ class Starts(RuleBasedStateMachine):
             assert linked in self.results and linked in same
             return
         work = Path(self.run.work)
+        for checkpoint, content in saved.items():
+            assert checkpoint.is_relative_to(work) or contents(checkpoint) == content
         assert work not in self.results and json.loads((work / "run.json").read_text())
         if self.run.checkpoint is None:
             assert not any(known.values())
