@@ -16,20 +16,8 @@ OUTER = (
     "MAKE_WORDS",
 )  # fmt: skip
 
-NUM_ROWS = {"sft": 400, "grpo": 40, "validation": 20, "test": 20, "transfer": 20}
-# Make the recipe short; None leaves out a key that contradicts the shortened numbers.
-SHORT = {
-    "model": {"hidden_size": 64, "num_layers": 2, "intermediate_size": 128},
-    "sft": {"max_steps": 20, "save_steps": 10, "logging_steps": 5, "num_train_epochs": None},
-    "difficulty": {"num_samples": 2, "max_new_tokens": 40},
-    "grpo": {
-        "min_pass_rate": 0.0, "max_pass_rate": 1.0, "num_generations": 4, "max_steps": 2,
-        "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1,
-        "max_completion_length": 40, "save_steps": 1, "eval_problems": 8,
-        "steps_per_generation": None, "generation_batch_size": None,
-    },
-    "eval": {"num_samples": 2, "max_new_tokens": 40},
-}  # fmt: skip
+DEMO = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+NUM_ROWS, SHORT = DEMO["num_rows"], DEMO["short"]
 
 
 def write_recipe(

@@ -1,8 +1,9 @@
 """What a run left, without when it was made, how fast and by how many starts.
 
 Two runs of one recipe have the same results, whatever stopped one of them. A file counts bit for
-bit, but for those JSON files that hold more than results. Of these the keys below count: what was
-asked for, the figures, and the hashes of files. So a new key that says how a run went is none.
+bit, but for those JSON files that hold more than results. Of these the keys of results.yaml count:
+what was asked for, the figures, and the hashes of files. So a new key that says how a run went is
+none.
 """
 
 import contextlib
@@ -11,22 +12,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pipeline.paths import WRITTEN_TO
 
-RESULTS = {
-    "manifest.json": (
-        *("stage", "config", "inputs", "files", "counts", "best"),
-        *("rows_in", "rows_out", "dropped", "outputs", "decontamination"),
-    ),
-    "run.json": ("config", "inputs"),
-    "files.json": ("files",),
-    "trainer_state.json": ("global_step", "max_steps", "epoch", "log_history"),
-    "scores.json": ("settings", "num_problems", "num_completions", "num_tokens", "tasks"),
-    "report.json": (
-        *("title", "scores", "changes", "rates", "outcomes", "shapes", "verdicts", "cut_off"),
-        *("no_thought", "levels", "sources", "headline", "result"),
-    ),
-}
+RESULTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 # In a path, the folder of a run that a stage started from: FORCE=1 gives it another number.
 RUN = re.compile(r"(/sft)-[0-9a-f]{6}(-\d+)?")
 # Of an entry of `log_history`.

@@ -23,6 +23,9 @@ from stages.preflight import rehearsal
 from tests.pages import ROOT, Command, commands_of_pages, find_commands, read_make, words_of
 from tests.recipes import LAUNCHES
 from tests.settings import classes_of
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 IS_PAST = re.compile(r"\bat commit `?[0-9a-f]{7}")  # the page says where to find it
 SPOKEN_OF = {"make compare", "make push", "make sweep"}  # each needs a variable
@@ -165,22 +168,7 @@ def test_the_commands_at_the_heads_of_the_launch_files_work(name):
     assert found and faults(found) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("`make grop`", "did you mean 'grpo'"),
-        ("    make grpo RECIPE=grpo8b\n", "no recipe in configs/grpo8b"),
-        ("```\nmake grpo ACCELERATE=fsdp3\n```\n", "did you mean fsdp2"),
-        ("`make sft RECIPE=grpo7b ACCELERATE=fsdp2 NUM_PROCESSES=8`", "set dtype to float32"),
-        ("`python -m stages.gpro --config configs/tiny-cpu/grpo.yaml`", "no module"),
-        ("`python -m stages.sft --config configs/tiny-cpu/stf.yaml`", "no such config file"),
-        ("`python -m grading FILE --form essay`", "invalid choice"),
-        ("`sft-grpo-math sfft RECIPE=tiny-cpu`", "did you mean 'sft'"),
-        ("    accelerate launch --config_file configs/accelerate/zero4.yaml \\\n"
-         "        -m stages.sft --config configs/tiny-cpu/sft.yaml\n",
-         "no file configs/accelerate/zero4.yaml"),
-    ],
-)  # fmt: skip
+@table
 def test_a_wrong_command_is_found(text, words):
     (fault,) = faults(find_commands(text))
     assert words in fault

@@ -6,8 +6,8 @@ import pytest
 
 from eval import fetch
 from pipeline import commands
-from pipeline.errors import UserError
 from pipeline.request import read
+from tests.refused import refused
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_teachers_and_a_template_are_fetched_too(hub, tmp_path):
 
 
 def test_a_model_without_weights_is_refused(hub):
-    with pytest.raises(UserError, match=r"MODEL: owner/empty has no \.safetensors files"):
-        hub("--recipe", "configs/grpo7b", "--model", "owner/empty")
+    told = r"MODEL: owner/empty has no \.safetensors files"
+    refused(told, hub, "--recipe", "configs/grpo7b", "--model", "owner/empty")
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,17 @@
 import ast
 from graphlib import TopologicalSorter
 
-import pytest
-
 from eval.harness.settings import split_checkpoints
 from grading import worker
-from pipeline.errors import UserError
 from stages.run import launch
 from tests.import_effects import PRODUCT, ROOT, find_changes, product_modules
+from tests.refused import refused
+from tests.tables import read_beside
 
 # They look at whole recipes: they import anything, and nothing imports them.
 ROOTS = ("stages.preflight", "eval.audit", "benchmarks")
 # They run models, or the harness: see tests/integration/test_importing.py. Others are light.
-WITH_MODELS = (
-    "data_prep.sampling.generate", "data_prep.sampling.hf", "data_prep.sampling.vllm",
-    "eval.audit.__main__", "eval.audit.checks", "eval.audit.inputs", "eval.audit.parsers",
-    "eval.audit.verdict", "eval.harness.cached_lm", "stages.adapters", "stages.run.callbacks",
-    "stages.own_reward", "stages.packed_rows", "stages.preflight.tracker", "stages.rewards",
-    "stages.run.saving", "stages.sft_rows", "stages.trainer.", "stages.run.training",
-    "stages.trial",
-)  # fmt: skip
+WITH_MODELS = tuple(read_beside(__file__)["with_models"])
 LIGHT_ALL_THE_SAME = ("stages.trainer.curriculum", "stages.trainer.guards")
 # The light modules use them. Only a worker imports math-verify.
 LIBRARIES = ["pydantic", "rich.text", "pandas", "matplotlib", "jinja2", "datasketch", "math_verify"]
@@ -114,5 +106,4 @@ def test_without_proc_no_launcher_is_known(monkeypatch):
 
 
 def test_two_checkpoints_never_share_a_folder_where_case_does_not_count():
-    with pytest.raises(UserError, match="SFT"):
-        split_checkpoints(["sft=a/b", "SFT=c/d"])
+    refused("SFT", split_checkpoints, ["sft=a/b", "SFT=c/d"])

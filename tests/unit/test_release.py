@@ -27,18 +27,14 @@ def notes(tmp_path):
     return call
 
 
-@pytest.mark.parametrize(
-    ("tag", "changelog", "line"),
-    [
-        ("v0.2.0", CHANGELOG, "pyproject.toml has version 0.3.0; tag v0.3.0"),
-        ("v0.3.0", CHANGELOG.replace(", 2030-01-02", ", not yet released"), "has no section"),
-        ("v0.3.0", "# Changelog\n\n## 0.3.0, 2030-01-02\n", "has no section"),
-    ],
-)
-def test_the_notes_are_the_section_of_the_version_or_refused(notes, tag, changelog, line):
+def test_the_notes_are_the_section_of_the_version_or_refused(notes):
     assert notes("v0.3.0") == "- New.\n"
-    with pytest.raises(ValueError, match=line.replace(".", r"\.")):
-        notes(tag, changelog)
+    with pytest.raises(ValueError, match=r"pyproject\.toml has version 0\.3\.0; tag v0\.3\.0"):
+        notes("v0.2.0")
+    unreleased = CHANGELOG.replace(", 2030-01-02", ", not yet released")
+    for changelog in (unreleased, "# Changelog\n\n## 0.3.0, 2030-01-02\n"):
+        with pytest.raises(ValueError, match="has no section"):
+            notes("v0.3.0", changelog)
 
 
 def test_the_changelog_begins_with_what_is_unreleased_and_this_version():

@@ -61,14 +61,8 @@ def test_the_dropout_of_lora_stays():
         assert not is_random(model)
 
 
-@pytest.mark.parametrize(
-    ("given", "is_asked"),
-    [
-        (None, False),
-        ({"attention_dropout": 0.1}, True),
-        ({"attention_dropout": 0.0, "use_cache": True, "rope_theta": 0.5}, False),
-        ({"resid_pdrop": 0.1, "attn_pdrop": 0.0}, True),
-    ],
-)
-def test_a_recipe_asks_by_a_rate(given, is_asked):
-    assert dropout.is_asked(given) is is_asked
+def test_a_recipe_asks_by_a_rate():
+    for given in ({"attention_dropout": 0.1}, {"resid_pdrop": 0.1, "attn_pdrop": 0.0}):
+        assert dropout.is_asked(given) is True
+    for given in (None, {"attention_dropout": 0.0, "use_cache": True, "rope_theta": 0.5}):
+        assert dropout.is_asked(given) is False

@@ -1,9 +1,13 @@
-"""How an entry point ends when something fails: one line and an exit code, or a traceback."""
+"""How an entry point ends when something fails, and that its output never ends it."""
 
+import builtins
 import errno
 import mmap
+import os
+import pty
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +15,13 @@ import pyarrow as pa
 import pytest
 import torch
 
+from grading import __main__ as grading
 from pipeline import errors, memory
 from pipeline.errors import OUT_OF_MEMORY, KilledError, OutOfMemoryError, killed, run_cli
 from stages.run import folders
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 SCRIPT = """
 import errno, threading
@@ -64,35 +72,25 @@ def raising(error, cause=None):
     return call
 
 
-WHY = "error: runs/a: why; correct that, then repeat the command\n"
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (OSError(errno.EACCES, "why", "runs/a"), WHY),
-        (OSError(errno.ESTALE, "why", b"runs/a"), WHY),
-        (OSError(errno.ENOSPC, "No space left on device"), "; free space, then"),  # names no file
-        (RuntimeError("I/O error: No space left on device (os error 28)"), "; free space, then"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded", "runs/a"), "; free space, then"),
-        (RuntimeError("[enforce fail at inline_container.cc:668]"), "; free space, then"),
-    ],
-)
-def test_a_system_s_error_is_one_line_with_the_file_or_folder(error, line, capsys, monkeypatch):
+@table
+def test_a_fault_of_the_system_is_one_line_also_as_the_cause(
+    kind, args, code, words, capsys, monkeypatch
+):
+    """With the file that it names, or the folder of the run."""
     monkeypatch.setattr(errors, "_folders", [Path("runs/a")])
-    for call in (raising(error), raising(RuntimeError("while saving"), error)):
-        found = end_of(call, capsys, 2)
-        assert found.startswith("error: runs/a: ") and line in found
+    kinds = vars(builtins) | {"torch.OutOfMemoryError": torch.OutOfMemoryError}
+    error = kinds[kind](*args)
+    for call in (raising(error), raising(KeyError("a library's own"), error)):
+        found = end_of(call, capsys, code)
+        assert all(part in found for part in words)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [OSError(errno.EINVAL, "why"), OSError("timed out"), KeyError("No space"), ValueError()],
-)
-def test_a_bug_keeps_its_traceback(error):
-    assert memory.memory_fault(error) is None
-    with pytest.raises(type(error)):
-        run_cli(raising(error), is_first=False)
+def test_a_bug_keeps_its_traceback():
+    bugs = OSError(errno.EINVAL, "why"), OSError("timed out"), KeyError("No space"), ValueError()
+    for error in bugs:
+        assert memory.memory_fault(error) is None
+        with pytest.raises(type(error)):
+            run_cli(raising(error), is_first=False)
 
 
 def test_an_interrupted_run_says_that_it_can_be_resumed(capsys):
@@ -135,26 +133,11 @@ ALLOCATE = {
     "torch on a CPU": lambda: torch.empty(HUGE),
     "the system": lambda: mmap.mmap(-1, HUGE),
 }
-NO_MEMORY = [
-    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of"),
-    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-    ValueError("No available memory for the cache blocks. Try increasing it when initializing."),
-    ValueError("Free memory on device cuda:0 (10.2/79.1 GiB) on startup is less than desired GPU"),
-    RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error: out of shared memory"),
-    RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "),
-    RuntimeError("unable to mmap 4096 bytes from file </x>: Cannot allocate memory (12)"),
-]
 
 
 @pytest.mark.parametrize("who", ALLOCATE)
 def test_memory_that_is_full_has_an_exit_code_of_its_own(who, capsys):
     assert "out of memory" in end_of(ALLOCATE[who], capsys, OUT_OF_MEMORY)
-
-
-@pytest.mark.parametrize("error", NO_MEMORY, ids=lambda error: str(error)[:30])
-def test_so_it_has_in_a_library_s_words_also_as_the_cause(error, capsys):
-    for call in (raising(error), raising(KeyError("a library's own"), error)):
-        end_of(call, capsys, OUT_OF_MEMORY)
 
 
 def test_a_process_that_the_kernel_killed_for_memory(tmp_path, monkeypatch):
@@ -176,3 +159,113 @@ def test_sys_exit_0_inside_a_stage_is_no_success(capsys, tmp_path, monkeypatch):
     for code in (0, None):
         line = end_of(lambda code=code: sys.exit(code), capsys, 2)
         assert "test_errors.py, line" in line
+
+
+# Output never ends a run: streams that are closed, full, slow, gone or of another encoding.
+
+# Everything that writes: Python, our lines, a thread, a bar, a logger, a table, a child process.
+WRITES = """
+import logging, os, subprocess, sys, threading
+from pipeline import errors
+from pipeline.console import Bar, notice, say
+
+def main():
+    print("a ± ≤ \\ud800", flush=True)
+    say("b ± →")
+    notice("c μ")
+    thread = threading.Thread(target=lambda: print("thread ±", flush=True))
+    thread.start()
+    thread.join()
+    for _ in Bar(range(3)):
+        logging.warning("d ±")
+    import rich.console
+    rich.console.Console().print("e ±")
+    if "child" in sys.argv:
+        return
+    child = [sys.executable, __file__, "child"]
+    assert subprocess.run(child, check=True).returncode == 0
+    for _ in range(200):
+        print("x" * 1000)
+    assert os.open("opened", os.O_WRONLY | os.O_CREAT) > 2  # and no print gets there
+    print("y", flush=True)
+    if "wrong" in sys.argv:
+        raise errors.UserError("z ±")
+    open("done", "w").close()
+
+errors.run_cli(main)
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    path = tmp_path / "writes.py"
+    path.write_text(WRITES, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(grading.__file__).parents[1]))
+    return [sys.executable, str(path)]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ">/dev/full 2>&1 wrong", ">&- wrong", "<&- >&- 2>&-", "2>&1 | true",
+        "unbuffered >/dev/full",
+    ],
+)  # fmt: skip
+def test_the_work_goes_on_and_the_exit_code_tells_the_truth(script, tmp_path, how):
+    before, pipe, after = how.partition("|")
+    command = f'{{ "$@" {before}; echo $? >code; }} {pipe}{after}'
+    env = os.environ | {"PYTHONUNBUFFERED": "1" if "unbuffered" in how else ""}
+    shell = ["bash", "-c", command, "bash", *script]
+    done = subprocess.run(shell, env=env, capture_output=True, text=True, timeout=60)
+    assert int((tmp_path / "code").read_text()) == (2 if "wrong" in how else 0), done.stderr
+    assert (tmp_path / "done").exists() is ("wrong" not in how)
+    assert (tmp_path / "opened").read_bytes() == b""
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_letter_that_the_terminal_lacks_is_replaced(script, tmp_path, encoding):
+    env = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(script, env=env, capture_output=True, timeout=60)
+    assert done.returncode == 0 and (tmp_path / "done").exists(), done.stderr
+    assert "\\u2264 \\ud800" in done.stdout.decode(encoding)
+
+
+@pytest.mark.parametrize(
+    "words", [("pipeline", "--help"), ("pipeline", "help"), ("stages.grpo", "--help")]
+)
+def test_help_is_shown_in_any_encoding(words):
+    env = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-m", *words], env=env, capture_output=True)
+    assert done.returncode == 0 and done.stdout and not done.stderr
+
+
+def test_a_slow_reader_of_a_non_blocking_pipe_gets_everything(script):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    process = subprocess.Popen(script, stdout=writer, stderr=subprocess.DEVNULL)
+    os.close(writer)
+    time.sleep(0.5)  # it fills the pipe
+    with open(reader, "rb") as file:
+        text = file.read()
+    assert process.wait(60) == 0 and text.count(b"x" * 1000) == 200 and text.endswith(b"y\n")
+
+
+def test_a_terminal_that_is_gone(script, tmp_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(script, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    os.read(ours, 1)
+    os.close(ours)  # no controlling terminal, so no signal comes with it
+    assert process.wait(60) == 0 and (tmp_path / "done").exists()
+
+
+def test_results_on_standard_output_are_not_lost_silently(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prediction": "1", "gold": "1"}\n', encoding="utf-8")
+    command = [sys.executable, "-m", "grading", str(path), "--form", "answer"]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and done.stderr.count("error: ") == 1, done.stderr
+    assert "Traceback" not in done.stderr

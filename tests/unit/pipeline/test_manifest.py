@@ -1,13 +1,20 @@
-"""Manifests: last, whole, and true to what was read."""
+"""Manifests: last, whole, true to what was read, with the commit of the code."""
 
 import json
 import os
-from contextlib import nullcontext
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from pipeline import manifest
-from pipeline.errors import UserError
+from pipeline.settings import RecipeArguments
+from stages import doctor
+from tests.conftest import ROOT
+from tests.refused import refused
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 
 def write(folder, **extra):
@@ -70,21 +77,12 @@ def test_what_a_stage_wrote_is_what_the_next_one_reads(tmp_path):
     manifest.hash_inputs(inputs)
     (tmp_path / "data.jsonl").write_text("{} ")
     for path in inputs[:2]:
-        with pytest.raises(UserError, match=r"data.jsonl: has changed .*`make toy`"):
-            manifest.hash_inputs([path])
+        refused(r"data.jsonl: has changed .*`make toy`", manifest.hash_inputs, [path])
     (tmp_path / "data.jsonl").unlink()
-    with pytest.raises(UserError, match=r"data.jsonl: is missing"):
-        manifest.hash_inputs([tmp_path])
+    refused(r"data.jsonl: is missing", manifest.hash_inputs, [tmp_path])
 
 
-@pytest.mark.parametrize(
-    ("change", "is_current"),
-    [
-        ("nothing", True), ("key", False), ("key of the place", True), ("memory key", True),
-        ("input", False), ("input renamed", True), ("input gone", True), ("result", False),
-        ("FORCE", False),
-    ],
-)  # fmt: skip
+@table
 def test_a_result_is_current_by_contents(tmp_path, monkeypatch, change, is_current):
     source, folder = tmp_path / "in.jsonl", tmp_path / "out"
     config = {"seed": 0, "file": str(source), "output_dir": str(folder), "update_tokens": 1}
@@ -110,16 +108,7 @@ def test_a_result_is_current_by_contents(tmp_path, monkeypatch, change, is_curre
     assert manifest.is_current(folder, config) == is_current
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ({"a": 1}, {"a": 2}, "a: 1, not 2"),
-        ({"a": [0.9, 1]}, {"a": (0.9, 1)}, ""),
-        ({"file": "x"}, {"file": "x"}, "file: x has changed"),
-        ({"a": ["sft=x"]}, {"a": ["sft=y"]}, ""),  # two names of one input
-        ({"a": 1}, {"b": 1}, ""),  # another version's
-    ],
-)
+@table
 def test_a_difference_is_named(old, new, said):
     inputs = {"x": "1", "y": "1"}
     changed = {"x": "2", "y": "1"} if "file" in old else inputs
@@ -149,11 +138,11 @@ def test_the_hash_of_a_large_file_is_remembered(tmp_path, monkeypatch):
     assert hash_again() == read(file) and len(reads) == 4
 
 
-@pytest.mark.parametrize(("text", "is_refused"), [('{"stage": ', True), ("[]", False)])
-def test_a_damaged_manifest_is_refused_and_anothers_ignored(tmp_path, text, is_refused):
-    (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(UserError, match="damaged") if is_refused else nullcontext():
-        assert manifest.read(tmp_path) is None
+def test_a_damaged_manifest_is_refused_and_anothers_ignored(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"stage": ')
+    refused("damaged", manifest.read, tmp_path)
+    (tmp_path / "manifest.json").write_text("[]")
+    assert manifest.read(tmp_path) is None
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -170,13 +159,10 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path, keep):
     assert path.read_text(encoding="utf-8") == "new é" and not partial.exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "encodable"),
-    [("a é 😀", "a é 😀"), ("a\ud800b", "a\ufffdb"), ("\udc00\ud800", "\ufffd\ufffd"),
-     ("\ud83d\ude00", "😀")],
-)  # fmt: skip
-def test_half_surrogates_become_replacement_characters(text, encodable):
-    assert manifest.encodable(text) == encodable
+def test_half_surrogates_become_replacement_characters():
+    texts = ("a é 😀", "a\ud800b", "\udc00\ud800", "\ud83d\ude00")
+    found = [manifest.encodable(text) for text in texts]
+    assert found == ["a é 😀", "a\ufffdb", "\ufffd\ufffd", "😀"]
 
 
 def test_a_key_that_an_earlier_version_lacked_counts_as_its_default(tmp_path):
@@ -205,5 +191,80 @@ def test_a_manifest_says_where_a_converted_model_comes_from(tmp_path):
     manifest.write(tmp_path, "sft", {}, inputs, {}, 0.0)
     assert manifest.read(tmp_path)["origins"] == {str(model): origin}
     (model / manifest.ORIGIN).write_text("{}")
-    with pytest.raises(UserError, match="is damaged"):
-        manifest.write(tmp_path, "sft", {}, inputs, {}, 0.0)
+    refused("is damaged", manifest.write, tmp_path, "sft", {}, inputs, {}, 0.0)
+
+
+# The commit of the code
+
+
+def git(folder, *words):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *who, "-C", str(folder), *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A repository that seems to be the project's."""
+    place = tmp_path / "checkout"
+    (place / "pipeline").mkdir(parents=True)
+    (place / "pipeline" / "manifest.py").write_text("")
+    git(tmp_path, "init", "-q", str(place))
+    git(place, "add", ".")
+    git(place, "commit", "-qm", "one")
+    monkeypatch.setattr(manifest, "__file__", str(place / "pipeline" / "manifest.py"))
+    manifest._tell_unknown.cache_clear()
+    return place
+
+
+def program(tmp_path, text):
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    file = tmp_path / "bin" / "git"
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+    return str(tmp_path / "bin")
+
+
+def test_git_runs_no_program_that_environment_or_repository_name(tmp_path, checkout, monkeypatch):
+    evil = Path(program(tmp_path, f"touch {tmp_path}/ran"), "git")
+    for number, key in enumerate(("core.fsmonitor", "core.pager", "diff.external")):
+        git(checkout, "config", key, str(evil))
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", key)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", str(evil))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "3")
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", str(evil))
+    (checkout / "pipeline" / "manifest.py").write_text("changed")
+    assert manifest.git_commit().endswith("-dirty") and not (tmp_path / "ran").exists()
+
+
+def test_the_commit_is_of_this_code_whatever_git_dir_says(tmp_path, checkout, monkeypatch):
+    commit = manifest.git_commit()
+    git(tmp_path, "init", "-q", "other")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    assert len(commit) == 40 and manifest.git_commit() == commit
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["no git", "no repository", "sleep 5", "printf '\\377' >&2; exit 3", "exit 0"],
+)
+def test_without_a_commit_the_manifest_is_written_with_one_notice(
+    tmp_path, checkout, monkeypatch, capfd, fault
+):
+    monkeypatch.setattr(manifest, "GIT_SECONDS", 0.2 if fault == "sleep 5" else 20)
+    if fault == "no git":
+        monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    elif fault == "no repository":
+        (checkout / ".git").rename(tmp_path / "away")
+    else:  # what a program of this name does
+        monkeypatch.setenv("PATH", f"{program(tmp_path, fault)}:{os.environ['PATH']}")
+    for _ in range(2):
+        manifest.write(tmp_path, "data", {}, {}, {}, 0.0)
+    assert json.loads((tmp_path / "manifest.json").read_text())["git_commit"] is None
+    assert capfd.readouterr().err.count("notice: ") == 1
+
+
+def test_the_doctor_answers_without_git(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(doctor, "devices", lambda: "none")
+    monkeypatch.chdir(ROOT)
+    assert doctor.examine(RecipeArguments(recipe="configs/tiny-cpu"))["commit"] == "unknown"

@@ -12,7 +12,6 @@ from transformers import PreTrainedTokenizerFast
 
 from data_prep.schema import Problem, grpo_row, read_problems, sft_row
 from grading.grade import grade, grade_rollouts
-from pipeline.errors import UserError
 from pipeline.prompts import (
     ANSWER_FORMS,
     BARE_FORMS,
@@ -25,6 +24,10 @@ from pipeline.prompts import (
     render_prompt,
 )
 from tests.files import write_rows
+from tests.refused import refused
+from tests.tables import read_beside, tables_beside
+
+table = tables_beside(__file__)
 
 CHAT = "<|im_start|>assistant\n"
 
@@ -47,18 +50,8 @@ def test_prompts_ask_once_and_for_the_form_they_are_trained_on(name):
     assert message["role"] == "user" and "Is {question} {0} a \\frac{1}{2}?" in message["content"]
 
 
-BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 # The checkpoints' own templates, which TRL ships: BOS, what is before the message, what is after.
-R1_DISTILL, SYSTEM = "deepseek_r1_distill", "<|start_header_id|>system<|end_header_id|>\n\n"
-TEMPLATES = {
-    R1_DISTILL: ("<s>", "<s><\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c><think>\n"),
-    "llama3_1": (
-        "<|begin_of_text|>",
-        f"<|begin_of_text|>{SYSTEM}Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024"
-        "\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n",
-        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-    ),
-}
+TEMPLATES = read_beside(__file__)["templates"]
 
 
 def tokenizer_with(template, bos="<s>"):
@@ -73,15 +66,7 @@ def shipped_template(name):
     return path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("name", "user"),
-    [
-        ("none", "1 + 1?"),
-        ("boba", f"1 + 1?\n{BOXED}"),
-        ("perplexity_eval", f"You will be given a problem.{BOXED} 1 + 1?"),
-        ("rlite", '1 + 1? Let\'s think step by step and output the final answer after "####".'),
-    ],
-)
+@table
 def test_the_rendered_prompt_to_the_byte(name, user):
     for template, (bos, before, after) in TEMPLATES.items():
         text = render_prompt(
@@ -103,25 +88,13 @@ class Raising:
         raise self.error
 
 
-@pytest.mark.parametrize("error", [ValueError("no default\ntemplate"), OverflowError()])
-def test_a_template_that_renders_nothing_is_one_line(error):
-    with pytest.raises(
-        UserError, match=r"^chat_template: folder: cannot render.*chat_template_path"
-    ) as found:
-        render_prompt(build_prompt("1 + 1?"), Raising(error))
-    assert "\n" not in str(found.value)
+def test_a_template_that_renders_nothing_is_one_line():
+    told = r"^chat_template: folder: cannot render.*chat_template_path"
+    for error in (ValueError("no default\ntemplate"), OverflowError()):
+        refused(told, render_prompt, build_prompt("1 + 1?"), Raising(error))
 
 
-@pytest.mark.parametrize(
-    ("template", "role"),
-    [
-        ("{{ messages[0].content }}", "user"),
-        ("{{ messages[1].content }}", "system"),
-        ("a constant prompt", "system"),
-        ("{% for m in messages %}{{ m.content | trim }}{% endfor %}", None),
-        ("{% for m in messages if m.role != 'assistant' %}{{ m.content }}{% endfor %}", None),
-    ],
-)
+@table
 def test_a_template_that_leaves_out_a_message_is_refused(template, role):
     tokenizer = tokenizer_with(template)
     texts = {"system": "Be brief.\n", "user": " 1 + 1? ", "assistant": "<think>2</think>"}
@@ -129,15 +102,13 @@ def test_a_template_that_leaves_out_a_message_is_refused(template, role):
     if role is None:
         assert "1 + 1?" in render_prompt(messages, tokenizer)
         return
-    with pytest.raises(UserError, match=f"^chat_template: .* leaves out the {role} message; "):
-        render_prompt(messages, tokenizer)
+    told = f"^chat_template: .* leaves out the {role} message; "
+    refused(told, render_prompt, messages, tokenizer)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "prefilled"), [(CHAT + "<think>\n", True), (CHAT + "<think>\n\n</think>\n\n", False)]
-)
-def test_prefills_think(prompt, prefilled):
-    assert prefills_think(prompt) is prefilled
+def test_prefills_think():
+    assert prefills_think(CHAT + "<think>\n") is True
+    assert prefills_think(CHAT + "<think>\n\n</think>\n\n") is False
 
 
 @pytest.mark.parametrize("opening", ["", "<think>", "<think>\n", "<think>\n\n"])
@@ -169,15 +140,10 @@ def test_rows():
     problem = Problem("p-1", "toy", "What is 1+1?", ("2",), "1 + 1 = 2", 3)
     row = grpo_row(problem, "none")
     assert row == {
-        "id": "p-1",
-        "source": "toy",
-        "level": 3,
-        "subject": "",
-        "prompt": [{"role": "user", "content": "What is 1+1?"}],
-        "question": "What is 1+1?",
-        "answers": ["2"],
-        "answer_form": "box",
-    }
+        "id": "p-1", "source": "toy", "level": 3, "subject": "",
+        "prompt": [{"role": "user", "content": "What is 1+1?"}], "question": "What is 1+1?",
+        "answers": ["2"], "answer_form": "box",
+    }  # fmt: skip
     several = dataclasses.replace(problem, answers=("2", "4/2"))
     assert grpo_row(several, "think")["answers"] == ["2", "4/2"]
     assert sft_row(several, "think")["answers"] == ["2"]
@@ -192,26 +158,11 @@ def test_rows():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"answers": None, "answer": "2"}, r":2: answers: missing; rows need .*; run `make data` "),
-        ({"answer_form": "boxed"}, r":2: answer_form: must be one of box, tags, .*\(got 'boxed'\)"),
-        ({"answers": "2"}, r":2: answers: must be a list, found '2'"),
-        ({"answers": ["2", "\\frac{"]}, r":2: answers: .*frac.* cannot be parsed"),
-        ({"answers": ["2", ["3"]]}, r":2: answers\[1\]: must be a text, found \['3'\]"),
-        (
-            {"prompt": {"user": "2 + 2?"}},
-            r":2: prompt: must be a text, found {'user': '2 \+ 2\?'}",
-        ),
-        ({"id": ""}, r":2: id: missing"),
-    ],
-)
+@table
 def test_a_row_that_no_stage_could_use_is_refused_by_line(tmp_path, change, words):
     sound = {"id": "p", "prompt": build_prompt("1 + 1?"), "answers": ["2"], "answer_form": "box"}
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(sound) + "\n" + json.dumps(sound | change) + "\n")
     rows = read_problems(str(path))
     assert next(rows) == sound
-    with pytest.raises(UserError, match=words):
-        next(rows)
+    refused(words, next, rows)

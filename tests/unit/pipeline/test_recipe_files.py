@@ -1,12 +1,14 @@
-"""`extends` in a recipe's YAML, and `show`, which prints where each key comes from."""
+"""A recipe's YAML: how strictly it is read, `extends`, and `show`, which says where keys are."""
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
+from pipeline import strict_yaml
 from pipeline.chain import order
 from pipeline.commands import named_in
 from pipeline.errors import UserError
@@ -17,6 +19,17 @@ from pipeline.settings import read_settings
 from pipeline.show import lines
 from pipeline.stages import RECIPES
 from stages.arguments import GrpoArguments
+from stages.run.launch import asked_of_launcher
+from tests.refused import refused
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
+
+
+@dataclass
+class Empty:
+    """A stage without keys."""
+
 
 HF = ("GRPOConfig", "ModelConfig")
 ROOT = "model_name_or_path: m\ntrain_file: a.jsonl\noutput_dir: '{run}/grpo'\n"
@@ -71,8 +84,7 @@ def test_a_wrong_value_names_the_file_that_has_it(recipes):
         "trust_remote_code: true\n",
     ):
         root = recipes("root", ROOT + text)
-        with pytest.raises(UserError, match=f"^{root}: "):
-            read_settings(GrpoArguments, HF, ["--config", path])
+        refused(f"^{root}: ", read_settings, GrpoArguments, HF, ["--config", path])
 
 
 def test_null_is_scaled_as_the_default(recipes):
@@ -102,18 +114,7 @@ def test_a_recipe_is_found_beside_its_own_and_then_where_recipe_finds_it(recipes
     assert read_yaml(str(RECIPES / "grpo7b-published/grpo.yaml"))["beta"] == shipped["beta"]
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("extends: rooot", "did you mean root?"),
-        ("extends: leaf", "leaf has no other grpo.yaml"),
-        ("extends: bare", "bare has no other grpo.yaml"),
-        ("extends: [root]", "must be a recipe"),
-        ("extends: ''", "must be a recipe"),
-        ("extends: third", "at most 2 deep"),
-        ("extends: back", "a cycle"),
-    ],
-)
+@table
 def test_what_cannot_be_extended_is_refused_in_one_line(text, fault, recipes):
     recipes("root", ROOT)
     recipes("first", "extends: root")
@@ -122,10 +123,8 @@ def test_what_cannot_be_extended_is_refused_in_one_line(text, fault, recipes):
     recipes("back", "extends: leaf")
     recipes("bare", "", "sft.yaml")
     path = recipes("leaf", text)
-    with pytest.raises(UserError) as error:
-        read_yaml(path)
-    (line,) = error.value.lines
-    assert line.startswith("configs/") and ": extends: " in line and fault in line
+    line = refused(": extends: ", read_yaml, path)
+    assert line.startswith("configs/") and fault in line
 
 
 def test_what_reads_a_whole_recipe_reads_what_its_files_extend(recipes):
@@ -142,23 +141,14 @@ def test_what_reads_a_whole_recipe_reads_what_its_files_extend(recipes):
     assert finds_more("audit", {"recipe": "configs/leaf"}, dict.fromkeys(files[1:], ""))
 
 
-@pytest.mark.parametrize(
-    ("words", "recipe", "stages"),
-    [
-        ("show grpo7b sft grpo", "configs/grpo7b", ("sft", "grpo")),
-        ("show RECIPE=grpo7b sft", "configs/grpo7b", ("sft",)),
-        ("show grpo", "configs/tiny-cpu", ("grpo",)),
-        ("show", "configs/tiny-cpu", ()),
-    ],
-)
+@table
 def test_show_takes_a_recipe_and_stages(words, recipe, stages):
     request = read(words.split(), {})
-    assert (request.recipe, request.shown, request.goals) == (recipe, stages, ("show",))
+    assert (request.recipe, request.shown, request.goals) == (recipe, tuple(stages), ("show",))
 
 
 def test_show_stands_alone():
-    with pytest.raises(UserError, match=r"^show: give it alone"):
-        check_goals(read(["data", "show"], {}))
+    refused(r"^show: give it alone", check_goals, read(["data", "show"], {}))
 
 
 def test_what_show_prints_is_the_yaml_that_a_stage_reads():
@@ -172,3 +162,59 @@ def test_what_show_prints_is_the_yaml_that_a_stage_reads():
     assert (shown["eval"]["seed"], shown["grpo"]["lora_r"]) == (3, 32)
     settings = read_yaml("configs/rlite-packing/data.yaml", "runs/rlite-packing-lora")
     assert shown["data"] == settings
+
+
+# Strict YAML
+
+
+@table
+def test_a_key_given_twice_and_what_is_no_yaml_are_refused(text, line, words):
+    place = "grpo.yaml:" if line is None else f"grpo.yaml:{line}: "
+    message = refused(f"^{place}", strict_yaml.parse, text, "grpo.yaml")
+    assert len(message) < 300
+    assert all(word in message for word in words)
+
+
+@table
+def test_plain_values_are_read_as_written(written, value):
+    assert strict_yaml.parse(f"a: {{b: [{written}]}}" if written else "a: {b: [~]}", "f") == {
+        "a": {"b": [value]}
+    }
+
+
+def test_aliases_and_merged_mappings_stay():
+    text = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: *a\n"
+    assert strict_yaml.parse(text, "f") == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 3, "y": 2},
+        "c": {"x": 1, "y": 2},
+    }
+    assert strict_yaml.parse("\ufeffa: 1", "f") == {"a": 1}  # as Windows' editors save it
+
+
+@pytest.mark.parametrize(
+    "run", ["runs/a: b", 'runs/"b', "runs/a #c", "runs/a\nseed: 7", "*x", "runs/'d"]
+)
+def test_a_run_folder_is_never_yaml(run, tmp_path):
+    path = tmp_path / "sft.yaml"
+    path.write_text("a: {run}/sft\nb: ['x={run}/y', \"{run}\"]\nc: {d: '{run}'}\n")
+    expected = {"a": f"{run}/sft", "b": [f"x={run}/y", run], "c": {"d": run}}
+    assert read_yaml(str(path), run) == expected
+
+
+@pytest.mark.parametrize("written", ["off", "1.10", "null", "[a]"])
+def test_a_variable_of_the_environment_is_set_as_it_is_written(written, tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(f"env: {{WANDB_MODE: {written}}}\n")
+    words = "env: WANDB_MODE: must be a valid string"
+    refused(words, read_settings, Empty, (), ["--config", str(path)])
+    path.write_text("env: {WANDB_MODE: 'off', OMP_NUM_THREADS: 1}\n")
+    found = read_settings(Empty, (), ["--config", str(path)]).env
+    assert found == {"WANDB_MODE": "off", "OMP_NUM_THREADS": "1"}
+
+
+def test_the_launchers_file_is_read_as_strictly(tmp_path):
+    path = tmp_path / "ddp.yaml"
+    path.write_text("num_processes: 2\nuse_cpu: true\nnum_processes: 8\n")
+    command = ["accelerate", "launch", "--config_file", str(path), "x.py"]
+    refused("lines 1 and 3", asked_of_launcher, command)

@@ -1,19 +1,32 @@
-"""The configuration: what beats what, typed values, and every mistake answered in one line."""
+"""The configuration: what beats what, typed values in their range, mistakes in one line."""
 
+import json
 import math
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal  # noqa: F401 - a table names them
 
 import pytest
 
+from data_prep.builder.recipe import DataArguments, Source, check_source
+from data_prep.sampling.problems import ProblemSetArguments
+from eval.harness.settings import EvalArguments
+from pipeline import manifest
 from pipeline import settings as config
 from pipeline.errors import UserError
-from pipeline.key_types import Key
-from pipeline.settings import parse
-from pipeline.values import Share
+from pipeline.key_types import Key, known_keys
+from pipeline.renamed import REMOVED, RENAMED, hint
+from pipeline.settings import parse, read_settings
+from pipeline.values import RANGES, Share, fault, redact  # noqa: F401 - a table names Share
+from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
+from stages.distill import DistillArguments
+from tests.refused import refused
+from tests.settings import classes_of
+from tests.tables import read_beside, tables_beside
+
+table = tables_beside(__file__)
 
 
 @dataclass
@@ -75,55 +88,25 @@ def test_run_folder_is_filled_in(parse_text):
     assert (args.mode, args.files) == ("elsewhere/out", ["elsewhere/a"])
 
 
-@pytest.mark.parametrize("flags", [["--seed", "null"], ["--seed=null"]])
-def test_null_gives_a_key_its_default_again(parse_text, flags):
-    assert parse_text("seed: 3", *flags).seed == parse_text("seed:").seed == 0
+def test_null_gives_a_key_its_default_again(parse_text):
+    for flags in (["--seed", "null"], ["--seed=null"]):
+        assert parse_text("seed: 3", *flags).seed == parse_text("seed:").seed == 0
     assert parse_text("limit: null").limit is None  # a value of its own, as for `max_length`
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value", "typed"),
-    [
-        (int, 2e1, 20),
-        (float, "1e-4", 1e-4),
-        (bool, "Yes", True),
-        (bool | None, 0, False),
-        (list[str] | None, "a", ["a"]),
-        (list[float] | None, ["1", 2], [1.0, 2]),
-        (dict[str, Any] | None, {"a": 1}, {"a": 1}),
-        (str | dict | None, "easy", "easy"),
-    ],
-)
-def test_values_are_typed(annotation, value, typed):
-    found = config.convert("x", value, Key(annotation), "a.yaml")
+@table
+def test_values_are_typed(kind, value, typed):
+    found = config.convert("x", value, Key(eval(kind)), "a.yaml")
     assert found == typed and type(found) is type(typed)
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value"),
-    [
-        (int, 1.5), (int, "one"), (int, True), (int, math.inf), (int, 2**32), (float, "quick"),
-        (float | None, [5]), (float, False), (bool, "maybe"), (bool, 2), (str, 5), (str, True),
-        (list[str], [5]), (list[dict], "a"), (dict | str | None, 5), (Literal["a"], "b"),
-        (Share, 1.1),
-        (list[Literal["a"]], ["a", "b"]), (dict[str, int], {"a": "\n"}),
-    ],
-)  # fmt: skip
-def test_values_that_are_refused(annotation, value):
-    with pytest.raises(UserError, match=r"^a\.yaml: x: must ") as error:
-        config.convert("x", value, Key(annotation), "a.yaml")
-    assert "\n" not in str(error.value)
+@table
+def test_values_that_are_refused(kind, values):
+    for value in values:
+        refused(r"^a\.yaml: x: must ", config.convert, "x", value, Key(eval(kind)), "a.yaml")
 
 
-@pytest.mark.parametrize(
-    ("words", "value"),
-    [
-        ([], True), (["null"], None), (["1e-5"], 1e-5), (["true"], True), (["off"], False),
-        (["[a, b]"], ["a", "b"]), (['{"a": 1}'], {"a": 1}), (["'1'"], "1"), (["1", "2"], [1, 2]),
-        (["a: b"], "a: b"), (["a #b"], "a #b"), (["*a"], "*a"), (["{"], "{"), ([""], ""),
-        (["~"], "~"), (["2024-01-31"], "2024-01-31"), (["12e4567abc"], "12e4567abc"),
-    ],
-)  # fmt: skip
+@table
 def test_a_word_of_the_command_line_is_yaml(words, value):
     found = config.value_of(words, None)
     assert found == value and type(found) is type(value)
@@ -131,24 +114,9 @@ def test_a_word_of_the_command_line_is_yaml(words, value):
         assert config.value_of(words, Key(str)) == words[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "argv", "words"),
-    [
-        ("output_dir: a\nsede: 1\n", [], r"stage\.yaml: unknown key 'sede'; did you mean 'seed'"),
-        ("output_dir: a\n", ["--sede", "1"], "command line: unknown key 'sede'"),
-        ("seed: 1\n", [], r"stage\.yaml: missing key 'output_dir'"),
-        ("output_dir: a\nseed: one\n", [], r"stage\.yaml: seed: .*'one'"),
-        ("output_dir: a\nrate: 2\n", [], r"stage\.yaml: rate: 2"),
-        ("output_dir: a\nenv: 5\n", [], "env: must be a valid dictionary"),
-        ("- a\n", [], "must be a mapping"),
-        ("", ["--config", "none.yaml"], r"none\.yaml: no such config file"),
-        ("", ["--config", "a", "b"], "--config takes one path"),
-    ],
-)
+@table
 def test_mistakes(write, text, argv, words):
-    with pytest.raises(UserError, match=words) as error:
-        parse("doc", Arguments, argv=[*write(text), *argv])
-    assert "\n" not in str(error.value)
+    refused(words, parse, "doc", Arguments, argv=[*write(text), *argv])
 
 
 def test_checks_see_given_and_effective_values(write):
@@ -205,33 +173,133 @@ def test_what_hugging_face_s_classes_raise_is_one_line(monkeypatch, error, raise
 
     settings = config.read_settings(Arguments, ("SFTConfig",), ["--output_dir", "a"])
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(SFTConfig=Config))
-    with pytest.raises(raised) as found:
-        config.build(settings, Arguments, ("SFTConfig",))
     if raised is UserError:
-        assert "\n" not in str(found.value) and "this" in str(found.value)
+        refused("this", config.build, settings, Arguments, ("SFTConfig",))
+        return
+    with pytest.raises(raised):
+        config.build(settings, Arguments, ("SFTConfig",))
 
 
-STARTS = {
-    "model_name_or_path: a/b\n": ("m y", None),
-    "model_name_or_path: '{run}/base'\n": ("m y", None),
-    "model_name_or_path: '{run}/sft'\n": ("runs/recipe/sft", None),
-    "{}": ("m y", None),
-    "model_name_or_path: a/b\ncheckpoints: [base=a/b, 'sft={run}/sft', x=a/b]\n": (
-        "m y", ["base=m y", "sft=runs/recipe/sft", "x=a/b"],
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", STARTS)
-def test_a_model_to_start_from_takes_the_place_of_the_recipe_s(write, text):
+@table
+def test_a_model_to_start_from_takes_the_place_of_the_recipe_s(write, text, model, checkpoints):
     @dataclass
     class Stage:
         model_name_or_path: str
         checkpoints: list[str] | None = None
 
     start = parse("doc", Stage, argv=[*write(text), "--model", "m y"])[0]
-    assert (start.model_name_or_path, start.checkpoints or None) == STARTS[text]
+    assert (start.model_name_or_path, start.checkpoints or None) == (model, checkpoints)
     argv = [*write(text), "--model", "m y", "--model_name_or_path", "n"]
     assert parse("doc", Stage, argv=argv)[0].model_name_or_path == "n"
-    with pytest.raises(UserError, match="unknown key 'model'"):  # by a stage that reads no model
-        parse("doc", Arguments, argv=[*write("output_dir: a\n"), "--model", "m y"])
+    argv = [*write("output_dir: a\n"), "--model", "m y"]  # of a stage that reads no model
+    refused("unknown key 'model'", parse, "doc", Arguments, argv=argv)
+
+
+# Ranges
+
+COMMANDS = read_beside(__file__)["commands"]
+# Any finite number is fine: weights may be negative, levels are a data set's own.
+ANY = {*read_beside(__file__)["any_number"]}
+
+
+def is_refused(name, key, value):
+    try:
+        config.convert(name, value, key, "x")
+    except UserError:
+        return True
+    return False
+
+
+def test_every_default_fits_and_every_number_has_a_range():
+    keys = [*known_keys(Source).items()]
+    for command in COMMANDS:
+        keys += known_keys(*classes_of(command)).items()
+    for name, key in keys:
+        assert key.default in (None, config.UNSET) or not is_refused(name, key, key.default), name
+    numbers = [(name, key) for name, key in keys if {"int", "float"} & key.kinds]
+    assert RANGES.keys() | ANY <= {name for name, _ in numbers}
+    for name, key in numbers:
+        assert is_refused(name, key, math.nan) and is_refused(name, key, -math.inf), name
+        assert name in ANY or is_refused(name, key, -9) or is_refused(name, key, 9), name
+
+
+@table
+@pytest.mark.parametrize("place", ["config", "overlay", "command line"])
+def test_ranges_hold_wherever_a_value_comes_from(tmp_path, key, good, bad, place):
+    def read(value):
+        words = map(str, value if type(value) is list else [value])
+        argv = ["--train_file", "a", f"--{key}", *words]
+        if place != "command line" or isinstance(value, dict):  # which belongs in the YAML
+            path = tmp_path / "values.yaml"
+            path.write_text(json.dumps({key: value}))
+            argv[2:] = [f"--{place.replace('command line', 'config')}", str(path)]
+        read_settings(GrpoArguments, GRPO, argv, DEFAULTS).as_trl_types()
+
+    for value in good:
+        read(value)
+    for value in bad:
+        refused(r": \w+: ", read, 10**400 if value == "10**400" else value)
+
+
+# Secrets
+
+URL = "http://user:pl4nted@host/v1"
+
+
+@table
+def test_secrets_are_refused_and_not_repeated(tmp_path, text, argv):
+    path = tmp_path / "grpo.yaml"
+    path.write_text(f"train_file: a\n{text}\n")
+    argv = ["--config", str(path), *argv]
+    assert "pl4nted" not in refused(": ", read_settings, GrpoArguments, GRPO, argv, DEFAULTS)
+
+
+def test_a_password_is_never_written(tmp_path):
+    manifest.write(
+        tmp_path, "x", {"a": [URL]}, {URL: "hub"}, {}, 0.0, more=f"see {URL}?token=pl4nted"
+    )
+    written = (tmp_path / manifest.NAME).read_text()
+    assert "pl4nted" not in written and "http://***@host/v1" in written
+    assert "pl4nted" not in str(UserError(f"base_url: {URL} is down"))
+    plain = 'a@b.c "http://host/x@y?max_new=1" s3://bucket/key'
+    assert redact(plain) == plain and redact("http://u:p@ss@h:1/x") == "http://***@h:1/x"
+    assert fault("train_file", URL, takes_secret_urls=True) is fault("eos_token", "</s>") is None
+    assert fault("env", {"TOKENIZERS_PARALLELISM": "false", "HF_HOME": "x"}) is None
+
+
+# Keys of other versions and trainers
+
+KEYS = {
+    "sft": known_keys(SftArguments, SFT),
+    "grpo": known_keys(GrpoArguments, GRPO),
+    "difficulty": known_keys(ProblemSetArguments),
+    "distill": known_keys(DistillArguments),
+    "eval": known_keys(EvalArguments),
+    "data": known_keys(DataArguments),
+    "source": known_keys(Source),
+}
+
+
+def test_every_hint_names_a_key_that_a_stage_has():
+    for name, targets in RENAMED.items():
+        for target in targets:
+            assert any(target in keys for keys in KEYS.values()), (name, target)
+        for keys in KEYS.values():
+            first = next((target for target in targets if target in keys), None)
+            if first and name not in keys:
+                assert hint(name, keys, "").startswith(f"use {first!r}")
+    assert not {*REMOVED} & {*RENAMED}
+    assert not [name for name in REMOVED for keys in KEYS.values() if name in keys]
+    assert all(hint(name, KEYS["grpo"], "") == REMOVED[name] for name in REMOVED)
+
+
+@table
+def test_hints(stage, name, key):
+    assert hint(name, KEYS[stage], "").partition(";")[0] == f"use {key!r}"
+
+
+def test_the_hint_is_given_where_the_key_is_read():
+    told = r"unknown key 'torch_dtype'; use 'dtype'$"
+    refused(told, read_settings, GrpoArguments, GRPO, ["--torch_dtype", "x"])
+    entry = {"name": "gsm8k", "dataset_name": "openai/gsm8k"}
+    refused(r"grpo: gsm8k: unknown key 'dataset_name'; use 'hub'$", check_source, entry, "grpo")

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.side_by_side import Runner, visible_gpus
+from tests.refused import refused
 
 SAY = "import os, sys; print(os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ.get('EXTRA'))"
 
@@ -44,8 +45,7 @@ def test_one_alone_has_what_this_process_has(monkeypatch, tmp_path):
 
 def test_too_few_gpus_are_refused(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    with pytest.raises(UserError, match=r"parallel: 2 runs of 2 GPUs each, and 3 GPUs .* use 1"):
-        Runner(2, 2)
+    refused(r"parallel: 2 runs of 2 GPUs each, and 3 GPUs .* use 1", Runner, 2, 2)
 
 
 def test_a_failure_ends_the_others(monkeypatch):
@@ -58,6 +58,6 @@ def test_a_failure_ends_the_others(monkeypatch):
         if code == 3:
             raise UserError("three")
 
-    with pytest.raises(UserError, match="three"):
-        runner.run_all(job, [("import time; time.sleep(60)",), ("raise SystemExit(3)",)])
+    told = "three"
+    refused(told, runner.run_all, job, [("import time; time.sleep(60)",), ("raise SystemExit(3)",)])
     assert sorted(codes) == [-15, 3]

@@ -12,6 +12,7 @@ from stages.preflight.inputs import PreflightArguments, read_recipe
 from stages.preflight.rehearsal import Arguments, command_lines
 from stages.sweep import SweepArguments
 from stages.sweep import commands as sweep_commands
+from tests.refused import refused
 
 TOY = "configs/tiny-cpu"
 TABLE = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
@@ -74,8 +75,8 @@ def test_keys_of_make_s_goals_are_read_by_the_process_of_each():
     """Each goal is a process of its own; a key may be of another one's stage."""
     given = {"MAKE_GOALS": "sft grpo", "MAKE_WORDS": "grpo.beta=0.1"}
     assert read(["sft"], given).keys == {"grpo": {"beta": "0.1"}}
-    with pytest.raises(UserError, match="with sft and grpo a key needs its stage"):
-        read(["sft"], given | {"MAKE_WORDS": "beta=0.1"})
+    told = "with sft and grpo a key needs its stage"
+    refused(told, read, ["sft"], given | {"MAKE_WORDS": "beta=0.1"})
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,21 @@
 """What is looked for before the first stage of a command is paid for."""
 
-import json
 import shutil
 import socket
-import threading
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import closing
 
 import pytest
 import yaml
 
 from pipeline import manifest, memory
-from pipeline.errors import UserError
 from stages.preflight import capacity, rehearsal
 from stages.preflight.inputs import PreflightArguments, check_teachers, read_recipe
 from tests.conftest import ROOT
+from tests.refused import refused
+from tests.servers import serve_json
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 LAPTOP = "configs/smollm2-135m"
 
@@ -42,8 +43,8 @@ def finish(tmp_path, stage):
 
 def test_a_missing_vllm_is_told_unless_nothing_is_left_for_it(look, monkeypatch, tmp_path):
     monkeypatch.setattr(rehearsal, "is_installed", lambda package: False)
-    with pytest.raises(UserError, match=r"difficulty\.yaml: vLLM is not installed"):
-        look("configs/grpo7b", goal="difficulty")
+    told = r"difficulty\.yaml: vLLM is not installed"
+    refused(told, look, "configs/grpo7b", goal="difficulty")
     look("configs/grpo7b", "difficulty.backend=hf", goal="difficulty")
     finish(tmp_path, "difficulty")
     look("configs/grpo7b", goal="difficulty")
@@ -52,55 +53,19 @@ def test_a_missing_vllm_is_told_unless_nothing_is_left_for_it(look, monkeypatch,
 def test_a_missing_package_of_a_later_stage_is_told_first(look, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(manifest, "versions", lambda names: {"tensorboard"} & {*names})
-    with pytest.raises(UserError, match="use_liger_kernel: True needs the package liger-kernel"):
-        look(ROOT / "configs/tiny-cpu", "grpo.use_liger_kernel=true")
+    told = "use_liger_kernel: True needs the package liger-kernel"
+    refused(told, look, ROOT / "configs/tiny-cpu", "grpo.use_liger_kernel=true")
 
 
-@pytest.mark.parametrize(
-    ("keys", "line"),
-    [
-        (["difficulty.backend=hf", "difficulty.max_new_tokens=32768"],
-         "the model's positions, 32,768"),
-        (["difficulty.vllm_max_model_length=1000", "difficulty.max_new_tokens=1000"],
-         "max_model_length"),
-        (["eval.max_new_tokens=40000"], "the model's positions, 32,768"),
-        (["eval.max_new_tokens=2048"], ""),
-    ],
-)  # fmt: skip
+@table
 def test_samples_that_the_context_cannot_hold_are_told_first(look, keys, line):
     """Before SFT and GRPO are trained, whose models have as many positions as the first."""
     stage = keys[0].partition(".")[0]
     if line:
-        with pytest.raises(UserError, match=rf"{stage}\.yaml: max_new_tokens.*{line}"):
-            look("configs/grpo7b", *keys, goal=stage)
+        told = rf"{stage}\.yaml: max_new_tokens.*{line}"
+        refused(told, look, "configs/grpo7b", *keys, goal=stage)
     else:
         look("configs/grpo7b", *keys, goal=stage)
-
-
-@contextmanager
-def serve_models(*names):
-    """A server on this machine that lists these models; yields its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = json.dumps({"object": "list", "data": [{"id": name} for name in names]})
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.mark.parametrize("teachers", [False, True])
@@ -123,10 +88,10 @@ def test_a_teacher_without_its_server_is_told_before_data_are_built(
         taken.bind(("127.0.0.1", 0))
         silent = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         name = "teachers: R1: " if teachers else ""
-        with pytest.raises(UserError, match=rf"distill\.yaml: {name}base_url: {silent}"):
-            look_at(silent)
-        with serve_models("deepseek-ai/DeepSeek-R1", "Qwen/QwQ-32B-Preview") as address:
-            look_at(address)
+        refused(rf"distill\.yaml: {name}base_url: {silent}", look_at, silent)
+        models = [{"id": "deepseek-ai/DeepSeek-R1"}, {"id": "Qwen/QwQ-32B-Preview"}]
+        with serve_json({"v1/models": (200, {"object": "list", "data": models})}) as port:
+            look_at(f"http://127.0.0.1:{port}/v1")
         finish(tmp_path, "distill")
         look_at(silent)  # its traces are there
 
@@ -147,19 +112,7 @@ def test_preflight_names_the_servers_that_a_recipe_needs(tmp_path):
     assert [*check_teachers(recipe)] == []
 
 
-@pytest.mark.parametrize(
-    ("gib", "keys", "words"),
-    [
-        (8, [], None),
-        (3, [], r"sft.yaml: too little memory: .* GiB of .* 3.0 GiB"),
-        # Planned with the model that SFT starts from.
-        (8, ["grpo.per_device_train_batch_size=64"],
-         r"grpo.yaml: too little memory: .*per_device_train_batch_size: 32"),
-        # Without a limit on its rows a recipe is left to preflight.
-        (8, ["grpo.max_completion_length=null"], None),
-        (3, ["sft.max_length=null", "grpo.max_completion_length=null"], None),
-    ],
-)  # fmt: skip
+@table
 def test_a_recipe_that_needs_more_memory_than_the_host_has_is_refused(
     look, monkeypatch, gib, keys, words
 ):
@@ -167,16 +120,10 @@ def test_a_recipe_that_needs_more_memory_than_the_host_has_is_refused(
     if words is None:
         look(LAPTOP, *keys)
         return
-    with pytest.raises(UserError, match=f"smollm2-135m/{words}"):
-        look(LAPTOP, *keys)
+    refused(f"smollm2-135m/{words}", look, LAPTOP, *keys)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected", "group", "controller"),
-    [("3000\n", 3000, "/", "memory"), ("3000\n", 3000, "/user.slice/job", ""),
-     ("3000\n", 3000, "/user.slice/job/step", "memory"), ("max\n", 10**6, "/user.slice/job", ""),
-     (None, 10**6, "/", "")],
-)  # fmt: skip
+@table
 def test_a_control_group_bounds_the_memory(
     monkeypatch, tmp_path, text, expected, group, controller
 ):

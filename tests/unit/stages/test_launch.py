@@ -1,5 +1,6 @@
-"""A launch that would become another one is refused; every launch that does as it says is not."""
+"""A launch that would become another one is refused; none starts again for the error it has met."""
 
+import json
 import shlex
 import subprocess
 import sys
@@ -9,23 +10,30 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from torch.distributed.elastic.multiprocessing import errors as torch_errors
 
 from pipeline import commands
 from pipeline import request as requests
 from pipeline.errors import UserError
 from pipeline.key_types import known_keys
+from pipeline.launched import in_launch, note_for_launcher
 from pipeline.settings import Settings, run_check
 from stages import host, sweep
 from stages.arguments import GRPO, GrpoArguments
 from stages.preflight import rehearsal
 from stages.run import launch
 from stages.run.launch import asked_of_launcher, check_launch, check_started, keep_batch, launched
+from stages.run.restarts import cause, errors_of, same_error
 from tests.recipes import LAUNCHES
+from tests.refused import refused
+from tests.tables import read_beside, tables_beside
 from tests.unit.stages.helpers import sft
+
+table = tables_beside(__file__)
 
 ROOT = Path(__file__).parents[3]
 CONFIGS = ROOT / "configs" / "accelerate"
-CASES = yaml.safe_load(Path(__file__).with_name("launches.yaml").read_text(encoding="utf-8"))
+CASES = read_beside(__file__)
 
 
 @pytest.mark.parametrize("case", CASES["good"].values(), ids=CASES["good"])
@@ -35,23 +43,11 @@ def test_what_does_as_it_says_is_let_through(case):
 
 @pytest.mark.parametrize("case", CASES["bad"].values(), ids=CASES["bad"])
 def test_what_would_become_something_else_is_refused(case):
-    with pytest.raises(UserError, match=f"^{case['error']}") as error:
-        check_launch(sft(case.get("recipe", {})), case["env"], case.get("asked", {}))
-    assert "\n" not in str(error.value)
+    settings = sft(case.get("recipe", {}))
+    refused(f"^{case['error']}", check_launch, settings, case["env"], case.get("asked", {}))
 
 
-@pytest.mark.parametrize(
-    ("command", "asked"),
-    [
-        ("python /venv/bin/accelerate launch --num_processes 2 -m stages.sft --seed 3", 2),
-        ("python -m accelerate.commands.launch --num-processes=2 train.py", 2),
-        ("/venv/bin/accelerate-launch --cpu --num-processes=2 -m stages.sft", 2),
-        ("python -m stages.run.launch --num_processes 2 -m stages.sft --num_processes 3", 2),
-        ("accelerate launch -m stages.sft --num_processes 3", None),
-        ("torchrun --nproc_per_node 2 -m stages.sft", None),
-        ("", None),
-    ],
-)
+@table
 def test_the_launchers_number_of_processes(command, asked):
     assert asked_of_launcher(command.split()).get("num_processes") == asked
 
@@ -75,27 +71,12 @@ def test_the_parents_command_line_is_read():
     assert found.stdout == "['launch', '--num_processes', '2']\n", found
 
 
-TWO = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
-
-
-@pytest.mark.parametrize(
-    ("use_cpu", "env", "num_gpus", "num_running", "message"),
-    [
-        (False, {}, 0, 1, None),
-        (True, TWO, 0, 2, None),
-        (True, TWO, 8, 2, "use_cpu: true, but this host has 8 GPUs"),
-        # torch's old DataParallel
-        (False, {}, 8, 1, "num_processes: 1 process sees 8 GPUs"),
-        (False, {"LOCAL_RANK": "0"}, 8, 1, None),
-        # each by itself
-        (True, TWO, 0, 1, "num_processes: 2 started, but only 1 work together"),
-    ],
-)
+@table
 def test_what_has_started(monkeypatch, use_cpu, env, num_gpus, num_running, message):
     import accelerate
     import torch
 
-    for key in TWO:
+    for key in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(key, raising=False)
     for key, value in env.items():
         monkeypatch.setenv(key, value)
@@ -125,27 +106,14 @@ def settings_of(values, typed=()):
     return Settings(values, {}, known_keys(GrpoArguments, GRPO), typed=typed)
 
 
-@pytest.mark.parametrize(
-    ("values", "typed", "processes", "expected"),
-    [
-        (BATCH, (), 8, (16, 64)),  # without `batch_for_gpus` as it is
-        (BATCH | {"batch_for_gpus": 32}, (), 8, (64, 256)),
-        (BATCH | {"batch_for_gpus": 32}, (), 512, (1, 4)),
-        (BATCH | {"batch_for_gpus": 32}, ("gradient_accumulation_steps",), 8, (16, 64)),
-        (BATCH | {"batch_for_gpus": 32}, ("learning_rate",), 64, (8, 32)),
-        ({"batch_for_gpus": 8}, (), 4, (2, None)),  # TRL's default of 1
-        (BATCH | {"batch_for_gpus": 1}, (), 3, "16 on 1 GPUs .* on 3; use 1, 2, 4, 8"),
-        (BATCH | {"batch_for_gpus": 1}, (), 32, "no whole number on 32; use 1, 2, 4, 8, 16 proc"),
-    ],
-)
+@table
 def test_a_step_keeps_its_rows(values, typed, processes, expected):
-    settings = settings_of(values, typed)
+    settings = settings_of(values, tuple(typed))
     if isinstance(expected, str):
-        with pytest.raises(UserError, match=rf"^batch_for_gpus: .*{expected}"):
-            keep_batch(settings, processes)
+        refused(rf"^batch_for_gpus: .*{expected}", keep_batch, settings, processes)
         return
     found = keep_batch(settings, processes)
-    assert (found.gradient_accumulation_steps, found.steps_per_generation) == expected
+    assert [found.gradient_accumulation_steps, found.steps_per_generation] == expected
 
 
 def test_the_stage_says_what_it_changes(monkeypatch, capsys):
@@ -161,19 +129,7 @@ def test_the_stage_says_what_it_changes(monkeypatch, capsys):
 # What is checked ahead is checked as on the processes of the launch, and not as on one.
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        ("ACCELERATE=ddp NUM_PROCESSES=2 grpo.vllm_tensor_parallel_size=2", None),
-        ("ACCELERATE=fsdp2 NUM_PROCESSES=8 sft.dtype=float32 grpo.dtype=float32", None),
-        ("ACCELERATE='--num_processes 3'", None),  # one's own flags are left to the launch
-        ("grpo.vllm_tensor_parallel_size=2", "2 does not divide 1 processes"),
-        ("ACCELERATE=ddp NUM_PROCESSES=3", "batch_for_gpus: .* has no whole number on 3"),
-        ("grpo.reward_weights=1,0.5", "reward_weights: .* has 2 entries"),
-        ("ACCELERATE=cpu", "use_cpu: the launch .cpu.yaml. is for CPUs"),
-        ("ACCELERATE=fsdp2 NUM_PROCESSES=8", "stochastic_rounding"),
-    ],
-)
+@table
 def test_a_recipe_is_checked_ahead_for_its_launch(tmp_path, monkeypatch, words, error):
     monkeypatch.setattr(rehearsal, "is_installed", lambda package: True)
     monkeypatch.setattr(rehearsal, "check_packages", lambda settings: None)
@@ -198,6 +154,52 @@ def test_a_sweep_is_checked_on_the_processes_of_its_runs(tmp_path, monkeypatch, 
         grpo_config=f"{ROOT}/configs/grpo7b/grpo.yaml", run=str(tmp_path), sweep=["beta=0.1"],
         keys=["grpo.vllm_tensor_parallel_size=2"], launcher=shlex.join(words),
     )  # fmt: skip
-    refused = pytest.raises(UserError, match="2 does not divide 1 processes")
-    with refused if number == 1 else nullcontext():
+    is_wrong = pytest.raises(UserError, match="2 does not divide 1 processes")
+    with is_wrong if number == 1 else nullcontext():
         sweep.check(args, sweep.combinations(args.sweep))
+
+
+# A launch does not start again for the error that it has just met, unless it got further.
+
+
+def failure(code, rank=0, **facts):
+    """Torch elastic's own record of a process that has failed."""
+    found = torch_errors.ProcessFailure(rank, 1, code, "none")
+    found.error_file_data = facts
+    return found
+
+
+@table
+def test_which_errors_count(code, facts, is_oom_kill, expected):
+    expected, failures = {*expected}, [failure(code, **facts), failure(75, rank=1)]
+    assert errors_of(failures, is_oom_kill) == expected
+    assert same_error(expected, failures, is_oom_kill) == expected
+    assert same_error({"another"}, failures, is_oom_kill) == set()
+    further = failure(code, **facts, checkpoint="run/checkpoint-8")
+    assert same_error(expected, [further], is_oom_kill) == set()
+
+
+def test_a_process_leaves_its_facts_for_torch_elastic(tmp_path, monkeypatch):
+    file = tmp_path / "error.json"
+    note_for_launcher(checkpoint="nowhere")  # without a launcher
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    note_for_launcher(checkpoint="run/checkpoint-8")
+
+    def fail():
+        raise ValueError("17 is odd")
+
+    with pytest.raises(ValueError, match="17 is odd"):
+        in_launch(fail)()
+    read = torch_errors.ProcessFailure(0, 1, 1, str(file))
+    assert read.error_file_data["checkpoint"] == "run/checkpoint-8"
+    (error,) = errors_of([read], is_oom_kill=False)
+    assert "ValueError" in error and "test_launch.py" in error and "17" not in error
+    assert json.loads(file.read_text())["timestamp"] == read.timestamp > 0
+
+
+@table
+def test_the_cause_is_no_process_that_ended_for_another(codes, rank):
+    failures = {n: failure(code, rank=n) for n, code in enumerate(codes)}
+    for n, found in failures.items():
+        found.timestamp = n  # the times of checkpoints would name rank 0
+    assert cause(failures) == (rank, failures[rank])

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.errors import UserError
 from pipeline.own_code import load_own, own_files
 from pipeline.settings import read_settings
 from stages import own_reward
@@ -20,6 +19,10 @@ from stages.rewards import build_rewards
 from stages.rules import check_grpo_keys
 from stages.run import folders
 from stages.trainer.curriculum import build_curriculum
+from tests.refused import refused
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 GRPO_YAML = "train_file: t.jsonl\noutput_dir: out\nnum_generations: 4\n"
 SOURCE = """
@@ -75,43 +78,22 @@ def test_a_file_names_code_only_where_the_user_allows_it(check, write, key, monk
     write("raise SystemExit('was run')")
     for allowed in ("", "0"):
         monkeypatch.setenv("ALLOW_CODE", allowed)
-        with pytest.raises(UserError, match=rf"grpo\.yaml: {key}: .*ALLOW_CODE"):
-            check(IN_YAML[key])
+        refused(rf"grpo\.yaml: {key}: .*ALLOW_CODE", check, IN_YAML[key])
     Path("over.yaml").write_text(IN_YAML[key])
-    with pytest.raises(UserError, match="ALLOW_CODE"):
-        check("", "--overlay", "over.yaml")
+    refused("ALLOW_CODE", check, "", "--overlay", "over.yaml")
     write(SOURCE)
     monkeypatch.setenv("ALLOW_CODE", "1")
     check(IN_YAML[key])
 
 
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [
-        ("reward_funcs", "no_such_module:brief"),
-        ("reward_funcs", "no_such.module.brief"),
-        ("reward_funcs", "mine:none"),
-        ("reward_funcs", "mine:limit"),
-        ("reward_funcs", ":brief"),
-        ("reward_funcs", "mine:"),
-        ("reward_funcs", "correctness"),  # one of ours has another name
-        ("curriculum", "mine:none"),
-        ("curriculum", "mine:Other"),
-        ("curriculum", "mine:TakesNothing"),
-        ("curriculum", "mine:brief"),
-        ("curriculum", "mine:instance"),
-        ("curriculum", "mine:"),
-    ],
-)
+@table
 def test_what_is_no_function_or_curriculum_is_refused(check, key, name):
-    with pytest.raises(UserError, match=f"{key}: "):
-        check("", f"--{key}", name)
+    refused(f"{key}: ", check, "", f"--{key}", name)
 
 
 def test_the_first_line_of_a_module_may_fail(write):
     write("raise SystemExit(0)")
-    with pytest.raises(UserError, match="reward_funcs: mine:score cannot be loaded"):
-        load_own("mine:score", "reward_funcs")
+    refused("reward_funcs: mine:score cannot be loaded", load_own, "mine:score", "reward_funcs")
 
 
 def test_the_command_line_names_a_curriculum(check):
@@ -122,33 +104,28 @@ def test_the_command_line_names_a_curriculum(check):
     assert (found.problems, found.num_generations, found.seed) == (rows, 4, 7)
     assert (found.choose(2), found.state_dict(), found.max_rounds) == (None, {}, 0)
     for key in ("half_life", "max_refill_rounds", "pass_rates"):  # it does not read them
-        with pytest.raises(UserError, match=f"^{key}: "):
-            check("", "--curriculum", CURRICULUM, f"--{key}", "3")
+        refused(f"^{key}: ", check, "", "--curriculum", CURRICULUM, f"--{key}", "3")
     with pytest.raises(ValueError, match="reward_funcs: "):  # it must learn what is correct
         GrpoArguments(train_file="f", curriculum=CURRICULUM, reward_funcs=["overlong"])
 
 
 @pytest.mark.parametrize("name", [REWARD, "mine.brief"])  # TRL's own style, too
 def test_the_command_line_names_a_reward_and_its_file_is_hashed(check, name):
-    with pytest.raises(UserError, match=r"grpo\.yaml: reward_funcs: .*ALLOW_CODE"):
-        check(f"reward_funcs: ['{name}']\n")
+    refused(r"grpo\.yaml: reward_funcs: .*ALLOW_CODE", check, f"reward_funcs: ['{name}']\n")
     settings = check("", "--reward_funcs", "correctness_reward", name)
     assert own_files(settings.reward_funcs) == [Path("mine.py")]
     reward = load_own(name, "reward_funcs")
     assert reward(completions=[[{"content": "ab"}], [{"content": "abcd"}]]) == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
+def test_a_reward_that_is_listed_twice_is_refused(check):
+    for names in (
         ["correctness_reward", "correctness_reward"],
         [REWARD, "correctness_reward", "mine.brief"],
         [REWARD, "mine:same"],
-    ],
-)
-def test_a_reward_that_is_listed_twice_is_refused(check, names):
-    with pytest.raises(UserError, match=f"^reward_funcs: {names[-1]} is listed twice; "):
-        check("", "--reward_funcs", *names)
+    ):
+        told = f"^reward_funcs: {names[-1]} is listed twice; "
+        refused(told, check, "", "--reward_funcs", *names)
 
 
 def test_the_files_beside_own_code_are_hashed_too(write, monkeypatch):
@@ -192,59 +169,30 @@ def batch(**columns):
     return given | columns
 
 
-FAULTS = {  # the body, and the line that is blamed
-    "raises": ("raise KeyError('answers')", 3),
-    "exits": ("raise SystemExit(0)", 3),
-    "cancels": ("import asyncio; raise asyncio.CancelledError", 3),
-    "too few": ("return [1.0]", 2),
-    "endless": ("return iter(int, 1)", 2),
-    "nothing": ("return None", 2),
-    "text": ("return '10'", 2),
-    "texts": ("return ['1.0', '0.0']", 2),
-    "a mapping": ("return {0: 1.0, 1: 0.0}", 2),
-    "a set": ("return {1.0, 0.0}", 2),
-    "nested": ("return [[1.0, 0.0], [0.0, 1.0]]", 2),
-    "a table": ("import torch; return torch.zeros(2, 3)", 2),
-    "NaN": ("return [1.0, float('nan')]", 2),
-    "infinite": ("return [float('-inf'), 0.0]", 2),
-    "too large": ("return [1e30, 0.0]", 2),
-    "no float holds it": ("return [10**400, 0.0]", 2),
-    "complex": ("return [1j, 0.0]", 2),
-    "late": ("yield 1.0\n    raise ValueError('late')", 4),
-}
-
-
 @pytest.mark.parametrize("prefix", ["", "async "])
-@pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_is_one_line_with_function_file_line_step_and_checkpoint(reward, kind, prefix):
-    body, line = FAULTS[kind]
-    if kind == "late" and prefix:
+@table
+def test_a_fault_is_one_line_with_function_file_line_step_and_checkpoint(
+    reward, body, line, prefix
+):
+    if "yield" in body and prefix:
         return  # an async generator is no list either
     call = reward(body, prefix)
-    with pytest.raises(UserError) as found:
-        asyncio.run(call(**batch()))
-    message = str(found.value)
-    assert message.startswith("reward_funcs: mine:score (") and f"mine.py, line {line})" in message
-    assert " at step 3; " in message and message.endswith("checkpoint-2")
-    assert found.value.exit_code == 2
+    told = rf"^reward_funcs: mine:score \(.*mine\.py, line {line}\).* at step 3; .*checkpoint-2$"
+    refused(told, lambda: asyncio.run(call(**batch())))
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        [1, None],
-        (torch.tensor(1.0), None),
-        [np.float32(1), None],
-        (None if number else True for number in range(2)),
-        np.array([1.0, 0.5]),
-        torch.tensor([1.0, 0.5]),
-        [None, None],
-    ],
-)
-def test_numbers_of_any_library_are_taken_and_none_stays(reward, values):
-    second = 0.5 if hasattr(values, "dtype") else None
-    first = None if isinstance(values, list) and values[0] is None else 1.0
-    assert reward("return batch['own']()")(**batch(own=lambda: values)) == [first, second]
+def test_numbers_of_any_library_are_taken_and_none_stays(reward):
+    for values, expected in (
+        ([1, None], [1.0, None]),
+        ((torch.tensor(1.0), None), [1.0, None]),
+        ([np.float32(1), None], [1.0, None]),
+        ((one for one in (True, None)), [1.0, None]),
+        (np.array([1.0, 0.5]), [1.0, 0.5]),
+        (torch.tensor([1.0, 0.5]), [1.0, 0.5]),
+        ([None, None], [None, None]),
+    ):
+        found = reward("return batch['own']()")(**batch(own=lambda values=values: values))
+        assert found == expected
 
 
 def test_a_reward_changes_nothing_around_it(reward):
@@ -261,36 +209,24 @@ def test_a_reward_changes_nothing_around_it(reward):
     assert mine == wanted | {"log_metric": mine["log_metric"]}
 
 
-@pytest.mark.parametrize(
-    ("error", "kept"),
-    [
+def test_a_full_memory_a_lost_peer_and_ctrl_c_are_not_its_fault(reward):
+    for error, kept in (
         ("MemoryError()", MemoryError),
         ("RuntimeError('CUDA out of memory.')", RuntimeError),
         ("RuntimeError('gloo: Connection reset by peer')", RuntimeError),
         ("KeyboardInterrupt", KeyboardInterrupt),
-    ],
-)
-def test_a_full_memory_a_lost_peer_and_ctrl_c_are_not_its_fault(reward, error, kept):
-    with pytest.raises(kept):
-        reward(f"raise {error}")(**batch())
+    ):
+        with pytest.raises(kept):
+            reward(f"raise {error}")(**batch())
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "log_metric']('x', 'text')",
-        "log_metric']('x', [1, 2])",
-        "log_extra']('x', [1])",
-        "log_extra']('x', iter(int, 1))",
-        "log_extra']('x', 3)",
-        "log_extra']('completion', [1, 2])",
-    ],
-)
+@table
 def test_what_trl_could_not_log_is_refused(reward, call):
     logged = []
-    own = reward(f"batch['{call}; return [0.0, 1.0]")
-    with pytest.raises(UserError, match=r"mine:score .*mine\.py, line 3\) (raised|called log_ex)"):
-        own(**batch(log_metric=logged.append, log_extra=lambda *values: logged.append(values)))
+    own = reward(f"log_metric, log_extra = batch['log_metric'], batch['log_extra']; {call}")
+    take = {"log_metric": logged.append, "log_extra": lambda *values: logged.append(values)}
+    told = r"mine:score .*mine\.py, line 3\) (raised|called log_ex)"
+    refused(told, own, **batch(**take))
     assert not logged
 
 
@@ -324,16 +260,7 @@ OWN = "".join(
 PARTIAL = "import functools\nstrict, lenient = functools.partial(score), functools.partial(score)\n"
 
 
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [
-        (["own_a:correctness_reward", "correctness_reward"], ["own_a.correctness_reward"]),
-        (["own_a:score", "own_a.verdict"], ["score", "own_a.verdict"]),
-        (["own_a:overlong"], ["own_a.overlong"]),
-        (["own_a:score", "own_b:score"], ["own_a.score", "own_b.score"]),
-        (["own_a:strict", "own_a:lenient"], ["own_a.strict", "own_a.lenient"]),
-    ],
-)
+@table
 def test_no_two_rewards_have_one_name_in_the_logs(write, given, found):
     """By the name the trainer finds the reward that says what is correct."""
     write(OWN + SCORE + PARTIAL, "own_a")

@@ -14,11 +14,14 @@ from transformers import Trainer
 
 from pipeline import clean, manifest
 from pipeline import folders as places
-from pipeline.errors import UserError
 from pipeline.models import card
 from stages.run import folders, training
 from stages.run.saving import SavedRun
 from stages.trainer import evaluation
+from tests.refused import refused
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 CONFIG = {"seed": 0, "betas": (0.9, 0.95), "save_only_model": False, "report_to": "none"}
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt")
@@ -70,70 +73,16 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-# What is there, as words: `a` a run with the keys of now, `b` one with another seed; behind them
-# its steps, `=` where it is finished, `!` behind what is damaged. Then what a start does: which of
-# them it resumes, or `new`, or that it is done with one.
-TABLE = [
-    ("", "new"),
-    ("a", "a"),  # killed before its first checkpoint
-    ("a4,8", "a8"),
-    ("a4,8!", "a4"),
-    ("a4!", "a"),
-    ("a4=", "done a"),
-    ("a4=!", "a4"),  # the result is saved again
-    ("a=!", "new"),
-    ("b4", "new"),
-    ("b4= a4", "a4"),
-    ("a4= b8=", "done a"),
-    ("a4= b8", "done a"),
-]
-
-
-@pytest.mark.parametrize(("there", "expected"), TABLE)
-def test_what_a_start_does(place, there, expected):
-    made = {}
-    for word in there.split():
-        name, rest = word[0], word[1:].replace("=", "").removesuffix("!")
-        run = prepare(place, seed=0 if name == "a" else 1)
-        made[name] = Path(run.work)
-        for step in filter(None, rest.replace("!", "").split(",")):
-            save(run.work, int(step))
-        if "=" in word:
-            finish(run)
-        if word.endswith("=!"):
-            overwrite(made[name] / "model.safetensors")
-        elif word.endswith("!"):
-            overwrite(made[name] / f"checkpoint-{step}" / "optimizer.pt")
-    before = contents(place.parent)
+def test_a_start_takes_up_what_a_killed_run_has(place):
+    """Its folder, and its last whole checkpoint; the machine below tries all else."""
     run = prepare(place)
-    if expected.startswith("done"):
-        assert run is None and place.resolve() == made["a"].resolve()
-    elif expected == "new":
-        assert run.checkpoint is None and Path(run.work) not in made.values()
-    else:
-        step = expected[1:]
-        assert Path(run.work) == made[expected[0]]
-        assert run.checkpoint == (f"{run.work}/checkpoint-{step}" if step else None)
-    for path, content in before.items():  # of other runs nothing has changed
-        if run is None or not path.is_relative_to(run.work):
-            assert path.read_bytes() == content or path.name == manifest.NAME
+    assert prepare(place).work == run.work  # killed before its first checkpoint
+    save(run.work, 4)
+    overwrite(save(run.work, 8) / "optimizer.pt")
+    assert prepare(place).checkpoint == f"{run.work}/checkpoint-4"
 
 
-@pytest.mark.parametrize(
-    ("change", "is_same"),
-    [
-        ({}, True),
-        ({"seed": 1}, False),
-        ({"report_to": "wandb"}, True),
-        ({"gradient_checkpointing": True}, True),
-        ({"update_tokens": 4096}, True),
-        ({"output_dir": "elsewhere"}, True),
-        ({"a_new_key_of_trl": 3}, True),
-        ({"inputs": {"train.jsonl": "abd"}}, False),
-        ({"inputs": {"moved/train.jsonl": "abc"}}, True),
-        ({"inputs": {"train.jsonl": "abc", "more.jsonl": "f"}}, False),
-    ],
-)
+@table
 def test_what_trains_again(place, change, is_same):
     finish(prepare(place))
     assert (prepare(place, **change) is None) is is_same
@@ -161,21 +110,6 @@ def test_processes_may_share_rows_out_and_hosts_may_not_differ():
     assert folders.difference(one, two, left_out=manifest.PLACES)  # as hosts are compared
 
 
-def test_force_adds_a_run_which_a_kill_does_not_lose(place, monkeypatch):
-    finish(prepare(place), "first")
-    monkeypatch.setenv("FORCE", "1")
-    run = prepare(place)
-    assert run.work == f"{place.resolve()}-2" and weights_of(place) == "first"
-    checkpoint = save(run.work, 4)
-    assert prepare(place).checkpoint == str(checkpoint)
-    monkeypatch.delenv("FORCE")
-    assert prepare(place) is None and weights_of(place) == "first"
-    monkeypatch.setenv("FORCE", "1")
-    finish(prepare(place), "second")
-    assert weights_of(place) == "second" and weights_of(f"{place.resolve()}"[:-2]) == "first"
-    assert prepare(place).work.endswith("-3")
-
-
 def test_a_start_names_the_key_that_differs(place, capsys):
     save(prepare(place).work, 4)
     run = prepare(place, seed=1)
@@ -194,8 +128,7 @@ def test_a_changed_best_model_is_refused_as_no_checkpoint_can_make_it_again(plac
     (best / "config.json").write_text("{}")
     finish(run)
     (best / "config.json").write_text("{1}")
-    with pytest.raises(UserError, match=r"best/config\.json: has changed .*`FORCE=1 make sft`"):
-        prepare(place)
+    refused(r"best/config\.json: has changed .*`FORCE=1 make sft`", prepare, place)
     monkeypatch.setenv("FORCE", "1")
     forced = prepare(place)
     assert forced.work == f"{run.work}-2" and forced.checkpoint is None
@@ -206,8 +139,7 @@ def test_a_changed_best_model_is_refused_as_no_checkpoint_can_make_it_again(plac
 def test_weights_alone_are_never_restarted_silently(place, monkeypatch, missing):
     run = prepare(place)
     kept = save(run.work, 4, *({*FILES} - {missing}))
-    with pytest.raises(UserError, match=missing):
-        prepare(place)
+    refused(missing, prepare, place)
     monkeypatch.setenv("FORCE", "1")
     forced = prepare(place)
     assert forced.work != run.work and forced.checkpoint is None and weights_of(kept)
@@ -222,19 +154,7 @@ def test_what_an_earlier_start_left_is_not_taken_for_this_ones(place, name):
     assert prepare(place).work != run.work and Path(run.work, name).is_dir()
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("model.safetensors", "cut"),
-        ("model.safetensors", "removed"),
-        ("trainer_state.json", "{}"),
-        ("files.json", "{}"),
-        ("files.json", "another run's"),
-        ("files.json", "removed"),
-        ("trainer_state.json", "removed"),
-        ("", "renamed"),
-    ],
-)
+@table
 def test_a_damaged_checkpoint_is_passed_over_and_kept(place, capsys, name, change):
     run = prepare(place)
     for step in (4, 8):
@@ -263,8 +183,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_kept(place, capsys, name, chang
 def test_a_run_file_that_is_damaged_is_read_from_a_checkpoint(place):
     run = prepare(place)
     checkpoint = save(run.work, 4)
-    Path(run.work, "run.json").write_text('{"config": ')
-    assert prepare(place).checkpoint == str(checkpoint)
+    for text in ('{"config": ', "[]"):
+        Path(run.work, "run.json").write_text(text)
+        assert prepare(place).checkpoint == str(checkpoint)
 
 
 @pytest.mark.parametrize("name", ["checkpoint-1e5", "checkpoint-keep-2", "checkpoint-007"])
@@ -333,24 +254,14 @@ def test_a_users_checkpoint_is_judged_by_its_hashes_or_else_by_its_formats(place
     checkpoint = save(place, 4, is_sealed=False)
     assert folders.damage(checkpoint) == f"{FILES[0]} is damaged"  # it is a text here
     kept = save(prepare(place.with_name("grpo")).work, 4)
-    with pytest.raises(UserError, match="made with seed: 0, not 3"):
-        prepare(place.with_name("third"), seed=3, resume_from_checkpoint=str(kept))
+    given = {"resume_from_checkpoint": str(kept)}
+    refused("made with seed: 0, not 3", prepare, place.with_name("third"), seed=3, **given)
     overwrite(kept / "optimizer.pt")
-    with pytest.raises(UserError, match=r"optimizer\.pt is damaged; take an earlier one"):
-        prepare(place.with_name("fourth"), resume_from_checkpoint=str(kept))
+    told = r"optimizer\.pt is damaged; take an earlier one"
+    refused(told, prepare, place.with_name("fourth"), **given)
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("", ""),
-        ("another key", "seed: 0, not 1"),
-        ("force", "FORCE=1"),
-        ("changed", "have changed since"),
-        ("unfinished", "choose another RUN with resume_from_checkpoint: .*checkpoint-4"),
-        ("users", "no training stage wrote"),
-    ],
-)
+@table
 def test_a_folder_of_an_earlier_version_is_used_as_it_is_or_refused(
     place, fault, words, monkeypatch
 ):
@@ -369,8 +280,8 @@ def test_a_folder_of_an_earlier_version_is_used_as_it_is_or_refused(
         (place / "run.json").rename(place / "thesis.tex")
     before = contents(place.parent)
     if fault:
-        with pytest.raises(UserError, match=f"output_dir: .*stays as it is .*{words}"):
-            prepare(place, seed=int(fault == "another key"))
+        told = f"output_dir: .*stays as it is .*{words}"
+        refused(told, prepare, place, seed=int(fault == "another key"))
     else:
         assert prepare(place) is None
     assert contents(place.parent) == before
@@ -394,8 +305,7 @@ def test_a_disk_without_links_is_refused(place, monkeypatch):
 
     monkeypatch.setattr(Path, "symlink_to", refuse)
     for act in (prepare, places.check_links):
-        with pytest.raises(UserError, match="no link can be made there"):
-            act(place)
+        refused("no link can be made there", act, place)
 
 
 def test_paths_through_a_link_outlast_it(place):
@@ -493,8 +403,8 @@ SEEDS, KILLS = st.sampled_from([0, 1]), st.one_of(st.none(), st.integers(0, 14))
 class Starts(RuleBasedStateMachine):
     """Starts, saves, kills and ends of runs, between which a user changes what he likes.
 
-    No byte of the user's goes, no result is overwritten, and a start takes the last whole
-    checkpoint of its keys.
+    No byte of the user's goes, no result is overwritten, a start takes the last whole checkpoint
+    of its keys and changes none of another run.
     """
 
     def __init__(self):
@@ -528,6 +438,7 @@ class Starts(RuleBasedStateMachine):
         taken = same[-1:] if force else same
         known = {one: self.whole(one) for one in taken if one not in self.results}
         is_done = not force and any(one in self.results for one in same)
+        saved = {checkpoint: contents(checkpoint) for checkpoint in self.saved}
         self.run = None
         self.run = DISK.killed(after, lambda: prepare(self.place, seed=seed) or "done")
         os.environ.pop("FORCE")
@@ -540,6 +451,8 @@ class Starts(RuleBasedStateMachine):
             assert linked in self.results and linked in same
             return
         work = Path(self.run.work)
+        for checkpoint, content in saved.items():
+            assert checkpoint.is_relative_to(work) or contents(checkpoint) == content
         assert work not in self.results and json.loads((work / "run.json").read_text())
         if self.run.checkpoint is None:
             assert not any(known.values())

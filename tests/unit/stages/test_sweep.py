@@ -2,18 +2,20 @@
 
 import json
 import re
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from eval.report import __main__ as report
 from eval.report import plots
-from pipeline.errors import UserError
 from pipeline.request import read
 from stages import published_sweeps, sweep, sweep_page
 from stages.preflight import rehearsal
 from tests.recipes import FULL
+from tests.refused import refused
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 
 def test_every_combination_in_the_order_of_the_keys():
@@ -23,24 +25,9 @@ def test_every_combination_in_the_order_of_the_keys():
     assert len(runs) == 6
 
 
-@pytest.mark.parametrize(
-    "entries, word",
-    [
-        ([], "no key to vary"),
-        (["beta"], "is not key=value"),
-        (["beta=0.1,"], "is not key=value"),
-        (["a/b=1"], "is not key=value"),
-        (["sft.output_dir=a"], "cannot be varied"),
-        (["rewards=own,other"], "choose from own, random, format"),
-        (["rewards=own", "reward_weights=1"], "vary only one of them"),
-        (["beta=0.1,0.1"], "repeats a key"),
-        (["beta=0.1", "beta=0.2"], "repeats a key"),
-    ],
-)
+@table
 def test_a_mistake_is_one_line(entries, word):
-    with pytest.raises(UserError, match=word) as refused:
-        sweep.combinations(entries)
-    assert "\n" not in str(refused.value)
+    refused(word, sweep.combinations, entries)
 
 
 def write_state(folder, logs):
@@ -83,28 +70,25 @@ def test_a_mistake_in_a_later_run_is_found_before_the_first(tmp_path, monkeypatc
     flags = ["--grpo_config", tmp_path / "grpo.yaml", "--run", tmp_path / "run"]
     argv = [*flags, "--sweep", "num_generations=4,3"]
     monkeypatch.setattr("sys.argv", ["sweep", *map(str, argv)])
-    with pytest.raises(UserError, match=r"^num_generations: 3 does not divide"):
-        sweep.main()
+    refused(r"^num_generations: 3 does not divide", sweep.main)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("mode", "parallel", "is_refused"),
-    [("server", 2, True), ("server", 1, False), ("colocate", 2, False)],
-)
-def test_runs_at_a_time_do_not_share_a_vllm_server(
-    tmp_path, monkeypatch, mode, parallel, is_refused
-):
+def test_runs_at_a_time_do_not_share_a_vllm_server(tmp_path, monkeypatch):
     (tmp_path / "grpo.yaml").write_text(f"train_file: {__file__}\nuse_cpu: true\n")
     monkeypatch.setattr(sweep, "check_grpo", lambda settings: None)
     monkeypatch.setattr(sweep, "build", lambda *_: ())
-    args = sweep.SweepArguments(
-        grpo_config=f"{tmp_path}/grpo.yaml", run=f"{tmp_path}/run", sweep=["seed=0,1"],
-        keys=["grpo.use_vllm=true", f"grpo.vllm_mode={mode}"], parallel=parallel,
-    )  # fmt: skip
-    refused = pytest.raises(UserError, match=r"^parallel: 2 runs at a time ")
-    with refused if is_refused else nullcontext():
+
+    def check(mode, parallel):
+        args = sweep.SweepArguments(
+            grpo_config=f"{tmp_path}/grpo.yaml", run=f"{tmp_path}/run", sweep=["seed=0,1"],
+            keys=["grpo.use_vllm=true", f"grpo.vllm_mode={mode}"], parallel=parallel,
+        )  # fmt: skip
         sweep.check(args, sweep.combinations(args.sweep))
+
+    refused(r"^parallel: 2 runs at a time ", check, "server", 2)
+    check("server", 1)
+    check("colocate", 2)
 
 
 def test_any_value_has_a_folder_of_its_own_within_the_sweeps():
@@ -137,21 +121,15 @@ def of_mine(*entries, **keys):
     return sweep.SweepArguments(grpo_config="mine/grpo.yaml", run="r", sweep=[*entries], **keys)
 
 
-def test_another_recipe_has_a_folder_of_its_own_and_the_own_one_the_runs(recipes):
-    args = of_mine("recipe=mine,hard", "beta=0.1")
+@table
+def test_the_commands_of_a_combination(recipes, entries, name, lines):
+    args = of_mine(*entries)
     runs = sweep.combinations(args.sweep)
-    own, hard = (dict(sweep.commands(args, name, one))["grpo"] for name, one in runs.items())
-    end = f"--beta 0.1 --output_dir r/sweep/{next(iter(runs))}/grpo"
-    assert " ".join(own) == f"--config mine/grpo.yaml --run_dir r {end}"
-    folder, end = "r/sweep/recipe=hard", f"--beta 0.1 --output_dir r/sweep/{[*runs][1]}/grpo"
-    assert " ".join(hard) == f"--config configs/hard/grpo.yaml --run_dir {folder} {end}"
-    assert sweep.other_recipes(args, runs) == {folder: "configs/hard"}
-    args = of_mine("recipe=hard", "sft.seed=1")
-    ((name, values),) = sweep.combinations(args.sweep).items()
-    sft = dict(sweep.commands(args, name, values))["sft"]
-    made = "r/sweep/recipe=hard,sft.seed=1/sft"
-    start = f"--config configs/hard/sft.yaml --run_dir {folder} --seed 1"
-    assert " ".join(sft) == f"{start} --output_dir {made}"
+    found = sweep.commands(args, name, runs[name])
+    assert {stage: " ".join(words) for stage, words in found} == lines
+    has_other = any("hard" in entry for entry in entries)
+    others = {"r/sweep/recipe=hard": "configs/hard"} if has_other else {}
+    assert sweep.other_recipes(args, runs) == others
 
 
 def test_what_another_recipe_needs_is_made_by_the_pipeline(recipes):
@@ -180,23 +158,13 @@ def test_a_run_is_not_started_where_its_recipe_failed(recipes, monkeypatch):
     monkeypatch.setattr(sweep, "check", lambda *_: None)
     flags = ["--grpo_config", "mine/grpo.yaml", "--run", "r"]
     monkeypatch.setattr("sys.argv", ["sweep", *flags, "--sweep", "recipe=hard,mine", "seed=0,1"])
-    with pytest.raises(UserError, match="4 of 4 runs did not finish"):  # nothing was trained
-        sweep.main()
+    refused("4 of 4 runs did not finish", sweep.main)  # nothing was trained
     assert started == ["pipeline", "stages.grpo", "stages.grpo"]
     table = json.loads(Path("r/sweep/table.json").read_text())
     assert [row["ended"] for row in table] == ["exit 3"] * 2 + ["exit 0"] * 2
 
 
-@pytest.mark.parametrize(
-    ("entry", "change", "words"),
-    [
-        ("recipe=mine,hrad", {}, "no recipe in configs/hrad; did you mean hard"),
-        ("recipe=hard", {"sft": {"learning_rat": 1}}, "configs/hard/sft.yaml: unknown key"),
-        ("recipe=hard", {"data": {"sfd": 1}}, "configs/hard/data.yaml: unknown key"),
-        ("recipe=hard", {"grpo": {"num_generations": 3}}, "configs/hard/grpo.yaml: num_gen"),
-        ("recipe=hard", {"grpo": None}, "recipe=hard: has no grpo.yaml"),
-    ],
-)
+@table
 def test_a_mistake_of_another_recipe_is_found_before_anything_runs(
     recipes, monkeypatch, entry, change, words
 ):
@@ -207,36 +175,8 @@ def test_a_mistake_of_another_recipe_is_found_before_anything_runs(
             file.unlink()
     flags = ["--recipe", "mine", "--run", "r", "--goal", "grpo", "--sweep", entry]
     monkeypatch.setattr("sys.argv", ["rehearsal", *flags])
-    with pytest.raises(UserError, match=words) as refused:
-        rehearsal.main()
-    assert "\n" not in str(refused.value) and not Path("r").exists()
-
-
-def commands_of(*entries):
-    args = sweep.SweepArguments(grpo_config="c/grpo.yaml", run="r", sweep=[*entries])
-    ((name, values),) = sweep.combinations([*entries]).items()
-    return {key: " ".join(line) for key, line in sweep.commands(args, name, values)}
-
-
-def test_a_key_of_sft_has_a_run_that_grpo_starts_from():
-    found, made = commands_of("sft.seed=1", "beta=0.1"), "r/sweep/sft.seed=1/sft"
-    assert found["sft"] == f"--config c/sft.yaml --run_dir r --seed 1 --output_dir {made}"
-    end = "--beta 0.1 --output_dir r/sweep/sft.seed=1,beta=0.1/grpo"
-    assert found["grpo"] == f"--config c/grpo.yaml --run_dir r --model_name_or_path {made} {end}"
-
-
-@pytest.mark.parametrize(
-    ("name", "changed"),
-    [
-        ("own", ""),
-        ("random", " --reward_funcs random_reward correctness_reward --reward_weights 1 0"),
-        ("format", " --reward_funcs think_format_reward correctness_reward --reward_weights 1 0"),
-    ],
-)
-def test_a_control_run_differs_in_its_rewards_alone(name, changed):
-    line = commands_of("seed=1", f"rewards={name}")["grpo"]
-    end = f"{changed} --output_dir r/sweep/seed=1,rewards={name}/grpo"
-    assert line == f"--config c/grpo.yaml --run_dir r --seed 1{end}"
+    refused(words, rehearsal.main)
+    assert not Path("r").exists()
 
 
 def rows_of(*entries, last):
@@ -321,17 +261,7 @@ def test_the_commands_of_its_recipe_give_each_published_score():
         assert None not in scores and len(scores) == len(published.scores)
 
 
-@pytest.mark.parametrize(
-    "values, score",
-    [
-        ({"learning_rate": "8e-8", "beta": "0.1"}, 0.426),
-        ({"beta": "0.010", "learning_rate": "1.0e-7", "seed": "3"}, 0.492),
-        ({"learning_rate": 5e-7, "beta": 0.001}, 0.486),
-        ({"learning_rate": "8e-7", "beta": "0.1"}, None),
-        ({"learning_rate": "8e-8"}, None),
-        ({"learning_rate": "none", "beta": "0.1"}, None),
-    ],
-)
+@table
 def test_a_run_has_the_score_of_its_values(values, score):
     assert published_sweeps.find(RECIPE, ["learning_rate", "beta"]).score(values) == score
 
@@ -347,5 +277,4 @@ def test_the_report_shows_the_control_where_it_is(tmp_path):
     assert "rewards=random" in plots.draw_control(found["curves"])[0]
     assert found["rows"][0][0] == "rewards=own" and len(found["header"]) == len(found["rows"][0])
     file.write_text("{")
-    with pytest.raises(UserError, match="run `make control` again"):
-        report.read_control(file)
+    refused("run `make control` again", report.read_control, file)

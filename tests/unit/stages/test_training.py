@@ -12,13 +12,16 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.integrations import integration_utils
 
 from pipeline import errors
-from pipeline.errors import UserError
 from stages.arguments import completion_room
 from stages.preflight import capacity
 from stages.preflight.inputs import KEYS_OF
 from stages.run import callbacks, launch, training
 from stages.run.out_of_memory import what_to_lower
+from tests.refused import refused
 from tests.settings import settings_of
+from tests.tables import tables_beside
+
+table = tables_beside(__file__)
 
 
 @pytest.fixture
@@ -72,15 +75,14 @@ def test_fsdp_sums_gradients_in_float32_and_rounds_no_output(monkeypatch, precis
     assert found == (dtype, torch.float32, None)
 
 
-@pytest.mark.parametrize(("kind", "refused"), [("qwen2", True), ("qwen2_moe", False)])
-def test_a_loss_of_the_router_needs_one(tmp_path, kind, refused):
+@pytest.mark.parametrize("kind", ["qwen2", "qwen2_moe"])
+def test_a_loss_of_the_router_needs_one(tmp_path, kind):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
     model = SimpleNamespace(model_name_or_path=str(tmp_path), model_revision="main")
     config = SimpleNamespace(router_aux_loss_coef=0.1, trust_remote_code=False)
-    if not refused:
-        training.check_router(model, config)
-        return
-    with pytest.raises(UserError, match=r"^router_aux_loss_coef: 0\.1"):
+    if kind == "qwen2":
+        refused(r"^router_aux_loss_coef: 0\.1", training.check_router, model, config)
+    else:
         training.check_router(model, config)
 
 
@@ -118,20 +120,9 @@ TINY = {
     "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 50, "tie_word_embeddings": True,
 }  # fmt: skip
-LORA = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
 
 
-@pytest.mark.parametrize(
-    ("values", "engine", "number"),
-    [  # bytes of each trained number: itself, two states, ZeRO's copy in float32
-        ({"dtype": "float32"}, "none", 4 + 8),
-        ({"dtype": "bfloat16"}, "none", 2 + 4),
-        ({"dtype": "bfloat16"}, "zero2", 2 + 8 + 4),
-        ({"dtype": "bfloat16", "optim": "adamw_bnb_8bit"}, "none", 2 + 2 * 260 / 256),
-        ({"dtype": "bfloat16", **LORA}, "none", 4 + 8),
-        ({"dtype": "bfloat16", **LORA}, "zero2", 4 + 8 + 4),
-    ],
-)
+@table
 def test_preflight_and_the_start_of_a_run_name_one_size(values, engine, number):
     own, hf, _ = KEYS_OF["sft"]
     settings = settings_of(values, own, hf)
@@ -171,47 +162,15 @@ def test_a_disk_is_full_below_the_most_that_a_run_writes_at_once(
         if free == num_bytes:
             training.check_disk(trainer)
         else:
-            with pytest.raises(UserError, match=f"{what} needs .* free"):
-                training.check_disk(trainer)
+            refused(f"{what} needs .* free", training.check_disk, trainer)
 
 
-SFT = {
-    "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "max_length": 2048,
-    "gradient_checkpointing": True,
-}  # fmt: skip
-GRPO = {
-    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "steps_per_generation": 16,
-    "gradient_checkpointing": False, "max_completion_length": 1024, "use_vllm": True,
-    "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3, "vllm_enable_sleep_mode": False,
-}  # fmt: skip
-ROWS = "per_device_train_batch_size (now {}, with more gradient_accumulation_steps), "
-
-
-@pytest.mark.parametrize(
-    ("args", "update_tokens", "line"),
-    [
-        (SFT, None, f"lower {ROWS.format(8)}max_length (now 2048), or use LORA=1"),
-        (GRPO, 4096, "set gradient_checkpointing: true, lower vllm_gpu_memory_utilization "
-         f"(now 0.3), update_tokens (now 4096), {ROWS.format(4)}max_completion_length (now 1024), "
-         "or use LORA=1"),
-        (GRPO | {"use_vllm": False, "gradient_checkpointing": True}, "auto",
-         f"lower {ROWS.format(4)}max_completion_length (now 1024), or use LORA=1"),
-    ],
-)  # fmt: skip
+@table
 def test_a_run_out_of_memory_names_the_keys_that_are_set_in_their_order(args, update_tokens, line):
     assert what_to_lower(SimpleNamespace(**args), update_tokens) == line
 
 
-@pytest.mark.parametrize(
-    ("limit", "engine", "positions", "room"),
-    [
-        (20, None, 64, 20),
-        (None, None, 64, 54),
-        (None, 32, 64, 22),
-        (None, None, 8, 1),
-        (None, None, None, None),
-    ],
-)
+@table
 def test_without_a_limit_a_completion_may_fill_the_context(limit, engine, positions, room):
     keys = SimpleNamespace(max_completion_length=limit, vllm_max_model_length=engine)
     assert completion_room(keys, positions, prompt=10) == room

@@ -1,14 +1,12 @@
 """vLLM for a run: the engine on this host, the server, and the log-probs that it gives back."""
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import contextlib
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from pipeline.errors import UserError
 from pipeline.settings import read_settings
 from stages import host as vllm
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
@@ -19,7 +17,12 @@ from stages.preflight.inputs import WARNING, PreflightArguments, Recipe, check_s
 from stages.rules import check_grpo_keys
 from stages.trainer.guards import GuardSettings
 from stages.trainer.logprobs import PROCESSED, RAW, logprobs_mode, shaping_keys, why_not_compared
+from tests.refused import refused
+from tests.servers import serve_json
+from tests.tables import tables_beside
 from tests.unit.stages.helpers import grpo, named
+
+table = tables_beside(__file__)
 
 ON = {"use_vllm": True}
 SERVER = ON | {"vllm_mode": "server"}
@@ -44,20 +47,10 @@ def check(values):
     vllm.check_vllm(grpo(values))
 
 
-@pytest.mark.parametrize(
-    ("there", "values", "refused"),
-    [
-        ({"has_vllm": False}, {}, None),
-        ({"has_vllm": False}, ON, "use_vllm"),
-        ({}, ON, "use_vllm"),
-        ({}, SERVER, "use_vllm"),
-        ({"gpu": True}, ON | {"use_cpu": True}, "use_cpu"),
-        ({"gpu": True}, ON, None),
-    ],
-)
-def test_what_a_host_has_not(host, there, values, refused):
+@table
+def test_what_a_host_has_not(host, there, values, key):
     host(**there)
-    assert named(check, values) == refused
+    assert named(check, values) == key
 
 
 def test_gpus_that_are_hidden(monkeypatch):
@@ -75,31 +68,13 @@ def serve(host, monkeypatch):
     host(gpu=True)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("RANK", raising=False)
-    servers = []
+    with contextlib.ExitStack() as servers:
 
-    def call(**answers):
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                status, body = answers[self.path.partition("?")[0][1:]]
-                if isinstance(status, list):  # one after the other, the last for good
-                    status = status.pop(0) if len(status) > 1 else status[0]
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(json.dumps(body).encode())
+        def call(**answers):
+            port = servers.enter_context(serve_json(answers))
+            return SERVER | {"vllm_server_host": "127.0.0.1", "vllm_server_port": port}
 
-            def log_message(self, *args):
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        port = server.server_address[1]
-        return SERVER | {"vllm_server_host": "127.0.0.1", "vllm_server_port": port}
-
-    yield call
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield call
 
 
 def test_a_server_is_waited_for(serve, capfd):
@@ -113,53 +88,31 @@ def test_a_server_is_waited_for(serve, capfd):
 
 def test_a_server_that_does_not_come(serve, monkeypatch):
     values = serve(health=(503, {})) | {"vllm_server_timeout": "0.2"}
-    with pytest.raises(UserError, match=r"^vllm_server_host: .* within 0\.2 s .*503.*vllm serve"):
-        check(values)
+    refused(r"^vllm_server_host: .* within 0\.2 s .*503.*vllm serve", check, values)
     assert named(check, SERVER | {"vllm_server_base_url": "127.0.0.1"}) == "vllm_server_base_url"
     monkeypatch.setenv("RANK", "1")  # one process asks
     check(values)
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ((200, {}), "does not show its settings"),
-        ((200, {"vllm_config": CONFIG | {"weight_transfer_config": None}}), "takes no weights"),
-    ],
-)
-def test_a_server_that_cannot_serve_a_trainer(serve, answer, words):
-    with pytest.raises(UserError, match=f"^vllm_server_host: .* {words}.*--logprobs-mode"):
-        check(serve(health=(200, {}), server_info=answer))
+def test_a_server_that_cannot_serve_a_trainer(serve):
+    for shown, words in (
+        ({}, "does not show its settings"),
+        ({"vllm_config": CONFIG | {"weight_transfer_config": None}}, "takes no weights"),
+    ):
+        values = serve(health=(200, {}), server_info=(200, shown))
+        refused(f"^vllm_server_host: .* {words}.*--logprobs-mode", check, values)
 
 
 FP16 = {"fp16": True, "bf16": False}
 
 
-@pytest.mark.parametrize(
-    ("values", "found"),
-    [
-        (FP16, ("float16", "fp16: true")),
-        (FP16 | {"dtype": "bfloat16", "use_peft": True}, ("float16", "fp16: true")),
-        ({}, ("bfloat16", "bf16: true")),  # TRL's default
-        ({"bf16": False, "dtype": "bfloat16"}, ("bfloat16", "dtype: bfloat16")),
-        ({"bf16": False, "dtype": "auto"}, ("", "")),
-    ],
-)
+@table
 def test_vllm_samples_in_what_the_trainer_computes_in(values, found):
     settings = grpo(values)
-    assert sampler_dtype(settings, settings.dtype) == found
+    assert sampler_dtype(settings, settings.dtype) == tuple(found)
 
 
-@pytest.mark.parametrize(
-    ("values", "said", "wanted"),  # `wanted`: what it should sample in if that is not it
-    [
-        (FP16, "torch.float16", None),
-        (FP16, "torch.bfloat16", "float16"),
-        ({"bf16": True}, "torch.float16", "bfloat16"),
-        ({"bf16": False}, "torch.bfloat16", None),  # vLLM's own choice for a trainer of 32 bits
-        (FP16, None, None),
-    ],
-)
+@table
 def test_a_server_of_another_dtype_is_named(serve, capfd, values, said, wanted):
     """In a line of the run and of preflight, with the flag that the server lacks."""
     config = CONFIG | {"model_config": CONFIG["model_config"] | {"dtype": said}}
@@ -191,21 +144,6 @@ def preflight(values):
     return list(check_server(recipe))
 
 
-SHAPED = [
-    (["--top_p", "0.8"], ["top_p"]),
-    (["--top_k", "1024", "--min_p", "0.1"], ["top_k", "min_p"]),
-    (["--repetition_penalty", "1.1"], ["repetition_penalty"]),
-    (["--generation_kwargs", '{"presence_penalty": 0.5}'], ["generation_kwargs: presence_penalty"]),
-    (["--generation_kwargs", '{"logit_bias": {"7": -9}}'], ["generation_kwargs: logit_bias"]),
-]
-PLAIN = [
-    [],
-    ["--temperature", "0.7"],
-    ["--top_p", "1.0", "--top_k", "0", "--min_p", "0.0", "--repetition_penalty", "1.0"],
-    ["--generation_kwargs", '{"seed": 3}'],
-]
-
-
 def sampling(*flags):
     """The settings of a GRPO recipe with these flags, after its checks."""
     line = ["--train_file", "t", "--output_dir", "o", "--num_generations", "4"]
@@ -219,16 +157,17 @@ def alignment(settings):
     return guards_of(SimpleNamespace(guard_settings=GuardSettings), settings).alignment
 
 
-@pytest.mark.parametrize("flags", PLAIN)
+@table
 def test_trls_log_probs_where_the_distribution_is_the_models(flags):
-    settings = sampling(*flags)
+    settings = sampling(*flags.split())
     assert shaping_keys(settings) == [] and logprobs_mode(settings) == PROCESSED
     assert why_not_compared(settings) == ""
 
 
-@pytest.mark.parametrize(("flags", "keys"), SHAPED)
+@table
 def test_log_probs_where_keys_change_what_is_sampled(flags, keys):
     """At temperature 1 those from before the keys are compared; at another the guard is off."""
+    flags = shlex.split(flags)
     settings = sampling(*flags)
     assert shaping_keys(settings) == keys and logprobs_mode(settings) == RAW
     assert why_not_compared(settings) == "" and alignment(settings) == "warn"
@@ -242,8 +181,8 @@ def test_log_probs_where_keys_change_what_is_sampled(flags, keys):
 
 def test_a_correction_by_the_whole_completion_is_refused_there():
     """At a kept mass of 0.9 a token, the loss of 100 tokens is multiplied by 0.00003."""
-    with pytest.raises(UserError, match=r"^vllm_importance_sampling_mode: sequence_mask .*top_p"):
-        sampling("--top_p", "0.8", "--temperature", "0.7")
+    told = r"^vllm_importance_sampling_mode: sequence_mask .*top_p"
+    refused(told, sampling, "--top_p", "0.8", "--temperature", "0.7")
 
 
 def test_without_vllm_nothing_is_compared():

@@ -1,24 +1,85 @@
-"""Folders with any letters in their names, and an environment that cannot be made or started."""
+"""A folder: its one owner, any letters in its name, an environment that cannot be started."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from pipeline import errors, folders, manifest, recipe_files, venv
+from pipeline import errors, folders, lock, manifest, venv
+from tests.refused import refused
+
+HOLD = """
+import sys, time
+from pipeline import errors, lock
+errors.run_cli(lambda: (lock.claim(sys.argv[1]), print("held", flush=True), time.sleep(60)))
+"""
+
+
+@contextlib.contextmanager
+def held(folder):
+    """Another process that has the lock of a folder."""
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lock_holds_while_its_owner_lives(tmp_path, number):
+    with held(tmp_path / "run") as process:
+        refused(f"in use by process {process.pid} on ", lock.claim, tmp_path / "run")
+        process.send_signal(number)
+        process.wait()
+        lock.claim(tmp_path / "run")
+    lock.claim(tmp_path / "run")  # this process's own
+    file = tmp_path / "run.lock"
+    assert f"process {os.getpid()} on " in file.read_text()
+    lock.release(file, os.getpid() + 1)  # a fork of the process
+    assert file.exists()
+    lock.release(file, os.getpid())
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"host": "a", "pid": 1, "started": 5.0}'])
+def test_a_file_that_nobody_holds_is_no_lock(tmp_path, text):
+    (tmp_path / "run.lock").write_text(text)
+    lock.claim(tmp_path / "run")
+    lock.release(tmp_path / "run.lock", os.getpid())
+
+
+def test_a_run_below_a_file_is_refused(tmp_path):
+    (tmp_path / "rows.jsonl").touch()
+    refused("is a file; choose another folder", lock.claim, tmp_path / "rows.jsonl/run")
+
+
+def test_of_many_that_start_together_one_owns(tmp_path):
+    """The owner ends when its input does, the others at once."""
+    hold = "import sys; from pipeline import errors, lock\n"
+    hold += "errors.run_cli(lambda: (lock.claim(sys.argv[1]), sys.stdin.read()))"
+    command = [sys.executable, "-c", hold, str(tmp_path / "run")]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started, deadline = [subprocess.Popen(command, **pipes) for _ in range(4)], time.time() + 120
+    while sum(process.poll() is None for process in started) > 1 and time.time() < deadline:
+        time.sleep(0.05)
+    ends = [(process.communicate()[1], process.returncode) for process in started]
+    assert sorted(code for _, code in ends) == [0, 2, 2, 2]
+    assert all("in use by" in text for text, code in ends if code)  # its file may be empty yet
+    assert list(tmp_path.iterdir()) == []
+
+
+# Any letters in a name, and an environment that cannot be made or started.
 
 ROOT = Path(__file__).parents[3]
 NAME = "a b'c\"d[e]*$(touch pwned)`touch pwned`&;#: %41,f=g\\{run}\\t~ü"
-
-
-def test_the_name_of_a_run_changes_nothing_else_in_a_yaml(tmp_path):
-    path = tmp_path / "sft.yaml"
-    path.write_text('a: "{run}/sft"\nb: {run}/data\nc: [x, "{run}"]\n', encoding="utf-8")
-    found = recipe_files.read_yaml(str(path), NAME)
-    assert found == {"a": f"{NAME}/sft", "b": f"{NAME}/data", "c": ["x", NAME]}
 
 
 @pytest.fixture(autouse=True)
