@@ -17,13 +17,12 @@ import pytest
 import sympy
 from sympy.parsing import sympy_parser as parser
 
-from grading.boxes import last_boxed
 from grading.compare import is_same_value
 from grading.grade import grade_all
 from pipeline.prompts import build_completion
 from pipeline.rows import read_rows
 from tests.files import read_rows as read_table
-from tests.integration.grading import test_real_golds
+from tests.integration.grading.test_real_golds import GOLDS, gold_of
 
 TABLES = Path(__file__).parents[2] / "unit/grading/tables"
 pytestmark = pytest.mark.integration
@@ -32,23 +31,6 @@ pytestmark = pytest.mark.integration
 # The golds
 
 
-def second_turn(row):
-    return row["conversations"][1]["ground_truth"]["value"]
-
-
-SETS = {name: get_gold for name, _, get_gold in test_real_golds.SETS} | {
-    "math/train.jsonl": lambda row: row["answer"],
-    "deepscaler/rllm_train_math.json": lambda row: row["answer"],
-    "deepscaler/deepscaler_preview_1209.jsonl.gz": lambda row: row["answer"],
-    "dapo/dapo_math_17k.parquet": lambda row: row["reward_model"]["ground_truth"],
-    "orz/orz_math_57k_collected.head.json": second_turn,
-    "orz/orz_math_72k_collection_extended.head.json": second_turn,
-    "numinamath_cot/numina_cot_2k.jsonl": lambda row: last_boxed(row["response"]),
-    "areal_boba/areal_prompt_rows_10.jsonl": lambda row: last_boxed(row["solutions"][0]),
-    "svamp/svamp_1000.jsonl": lambda row: row["Answer"],
-    "mawps/mawps_2065.jsonl": lambda row: row["target"],
-    "arc_challenge/train_sample_300.jsonl": lambda row: row["answerKey"],
-}
 RELATION = re.compile(r"[=<>]|\\(?:n?eq?|l[et]|g[et]|in|leq(?:slant)?|geq(?:slant)?)(?![A-Za-z])")
 SHORT, NUM_OTHERS = 80, 300
 
@@ -56,8 +38,12 @@ SHORT, NUM_OTHERS = 80, 300
 @pytest.fixture(scope="module")
 def golds(shared_data) -> list[str]:
     """Every gold once, in one order."""
-    rows = ((get, row) for name, get in SETS.items() for _, row in read_rows(shared_data / name))
-    found = {"" if (gold := get(row)) is None else str(gold).strip() for get, row in rows}
+    found = {
+        str(gold_of(row, name)).strip()
+        for name in GOLDS
+        for _, row in read_rows(shared_data / name)
+        if gold_of(row, name) is not None
+    }
     return sorted(found - {""})
 
 

@@ -1,14 +1,23 @@
 """What the build does to rows: every drop named and logged, bad rows, mixes."""
 
 import json
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
+import yaml
 
+from data_prep.builder.write import REMEDIES
 from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
 from tests.unit.builder.helpers import run
 
+HERE = Path(__file__).parent
+BUILDS = yaml.safe_load((HERE / "builds.yaml").read_text(encoding="utf-8"))
+del BUILDS["shared"]
+REASONS = yaml.safe_load((HERE / "reasons.yaml").read_text(encoding="utf-8"))
+SOURCES = yaml.safe_load((HERE.parent / "sources/builders.yaml").read_text(encoding="utf-8"))
 GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
 ALGEBRA = "A train leaves the station at noon and travels {} miles in {} hours. How fast is it?"
 
@@ -21,20 +30,42 @@ def sums(numbers, sign="plus"):
     return [(f"What is {n} {sign} 1?", str(n)) for n in numbers]
 
 
-REASONS = [
-    ("How many legs have 3 dogs?", "12", None),
-    ("  ", "5", "empty_question"),
-    ("How many are left of 5?", None, "no_answer"),
-    ("How many are left of 6?", "notfound", "sentinel_answer"),
-    ("How many are left of 7?", "4 \\mid n", "gold_not_parseable"),
-    ("See ![figure](a.png). What is its area?", "5", "image"),
-    ("Prove that the sum of two even numbers is even.", "2", "proof"),
-    ("How many are left of 8?", "(C)", "multiple_choice"),
-    ("What is 2 plus 3? (A) 4 (B) 5 (C) 6 (D) 7", "5", "multiple_choice"),
-    ("Find the area of a square whose side is 4.\n\nAnswer: $16$.", "16", "shows_answer"),
-    ("Find the area of a square whose side is 4. Answer: in square feet.", "16", None),
-    ("求所有满足条件的整数之和。设它们的平方小于十。", "5", "foreign_language"),
-]
+def kept(folder):
+    """The bytes of a build's sets and manifest, without what it logs."""
+    names = [*folder.glob("*_train.jsonl"), *folder.glob("test.jsonl"), *folder.glob("*.json")]
+    return {path.name: path.read_bytes() for path in names}
+
+
+@pytest.mark.parametrize("rule", BUILDS)
+def test_a_build_leaves_what_its_table_says(tmp_path, capsys, rule):
+    folder = tmp_path / "run/data"
+    for build in BUILDS[rule]:
+        for name, rows in build.get("files", {}).items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            write_rows(tmp_path / name, rows)
+        if "error" in build:
+            before = kept(folder)
+            with pytest.raises(UserError) as error:
+                run(tmp_path, build["recipe"])
+            said = str(error.value)
+            assert "\n" not in said and kept(folder) == before
+        else:
+            _, made = run(tmp_path, build["recipe"])
+            said = capsys.readouterr().err
+            assert made["rows_out"] == build.get("rows_out", made["rows_out"])
+            assert made["dropped"] == build.get("dropped", made["dropped"])
+        for words in build.get("says", []):
+            assert re.search(words, said)
+        logged = read_rows(folder / "dropped.jsonl")
+        reasons = [row["reason"] for row in logged]
+        assert reasons == build.get("logged", reasons)
+        details = {row["id"]: row["detail"] for row in logged if "id" in row}
+        for id, words in build.get("details", {}).items():
+            assert words in details[id]
+        for name, columns in build.get("values", {}).items():
+            for column, values in columns.items():
+                found = [row[column] for row in read_rows(folder / f"{name}.jsonl")]
+                assert sorted({json.dumps(one): one for one in found}.values()) == values
 
 
 def test_each_reason_is_counted_and_logged_by_name(tmp_path):
@@ -53,44 +84,9 @@ def test_each_reason_is_counted_and_logged_by_name(tmp_path):
     assert run(tmp_path, {"test": [GENERIC], "languages": ["en"]})[1]["rows_out"] == 2
 
 
-def test_several_golds_stay_and_unreadable_ones_go(tmp_path):
-    rows = [
-        {"prompt": "Find $x$ if $2x = 1$.", "solutions": ["\\boxed{\\frac12}", "\\boxed{0.5}"]},
-        {"prompt": "How many legs have 3 dogs?", "solutions": ["\\boxed{12}", "\\boxed{proof}"]},
-    ]
-    write_rows(tmp_path / "a.jsonl", rows)
-    folder, _ = run(tmp_path, {"grpo": [{"name": "areal_boba", "file": "a.jsonl"}]})
-    golds = [row["answers"] for row in read_rows(folder / "grpo_train.jsonl")]
-    assert sorted(golds) == [["12"], ["\\frac12", "0.5"]]
-
-
-def test_repeats_contradictions_and_other_editions(tmp_path):
-    pairs = [
-        (ALGEBRA.format(60, 2), "30"),
-        (ALGEBRA.format(60, 2).upper().replace("?", " ?"), "\\frac{60}{2}"),  # the same value
-        (ALGEBRA.format(60, 3), "20"),  # other numbers: another problem
-        (ALGEBRA.format(60, 4), "15"),
-        (ALGEBRA.format(60, 4), "240"),  # one of them is wrong
-        (ALGEBRA.format(60, 4), "15"),
-        ("Problem 7. (5 points) " + ALGEBRA.format(60, 2), "30"),  # another edition
-    ]
-    write_rows(tmp_path / "a.jsonl", generic(*pairs))
-    folder, written = run(tmp_path, {"grpo": [GENERIC]})
-    assert written["dropped"] == {
-        "conflicting_gold": 2, "duplicate_question": 2, "near_duplicate": 1,
-    }  # fmt: skip
-    golds = [row["answers"] for row in read_rows(folder / "grpo_train.jsonl")]
-    assert sorted(golds) == [["20"], ["30"]]
-    near = [r for r in read_rows(folder / "dropped.jsonl") if r["reason"] == "near_duplicate"]
-    assert near[0]["id"] == "generic-train-6" and "generic-train-0" in near[0]["detail"]
-
-
-def test_ids_that_repeat_upstream_are_told_apart(tmp_path):
-    rows = [{"problem": f"What is {n} plus 1?", "answer": str(n + 1), "id": 7} for n in range(3)]
-    write_rows(tmp_path / "a.jsonl", rows)
-    folder, _ = run(tmp_path, {"test": [{"name": "aime", "file": "a.jsonl"}]})
-    ids = [row["id"] for row in read_rows(folder / "test.jsonl")]
-    assert ids == ["aime-train-7", "aime-train-7~2", "aime-train-7~3"]
+def test_every_reason_has_a_remedy_unless_another_source_is_it():
+    reasons = {reason for *_, reason in REASONS + SOURCES["drops"] if reason}
+    assert reasons - REMEDIES.keys() == {"image", "proof", "not_math", "invalid_problem"}
 
 
 BAD_LINES = [
@@ -180,13 +176,3 @@ def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
     assert written["decontamination"]["aime24"].startswith("not checked: aime: data_root")
     err = capsys.readouterr().err
     assert "not checked against aime24" in err and "generic may hold problems of benchmarks" in err
-
-
-def test_unreadable_golds_are_no_evidence_and_a_source_that_loses_most_says_so(tmp_path, capsys):
-    rows = [{"q": f"How many legs have {n} cows?", "a": f"{4 * n}"} for n in (10, 11)]
-    rows += [row | {"a": f"{row['a']} \\mid n"} for row in rows] + [{"q": "Why?", "a": "proof"}]
-    write_rows(tmp_path / "a.jsonl", rows)
-    _, made = run(tmp_path, {"grpo": [GENERIC]})
-    assert made["rows_out"] == 2
-    assert made["dropped"] == {"gold_not_parseable": 2, "sentinel_answer": 1}
-    assert "3 of 5 rows are left out: gold_not_parseable 2" in capsys.readouterr().err

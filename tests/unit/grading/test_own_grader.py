@@ -7,7 +7,7 @@ import pytest
 from data_prep.schema import read_problems
 from grading import own_grader
 from grading.grade import grade_rollouts
-from grading.own_grader import judge, text_behind_thought
+from grading.own_grader import judge
 from pipeline import manifest
 from pipeline.errors import UserError
 from tests.files import write_rows
@@ -59,23 +59,6 @@ def call(folder):
         return is_correct
 
     return call
-
-
-@pytest.mark.parametrize(
-    ("completion", "prefilled", "text"),
-    [
-        (f"{THOUGHT}\n\n{{}}", False, "\n\n{}"),
-        ("no thought", False, "no thought"),
-        ("no thought", None, "no thought"),
-        (f"{THOUGHT}{THOUGHT}b", False, "b"),
-        ("a</think>b", True, "b"),
-        ("a", True, None),
-        ("<think>a", False, None),
-        (f"{THOUGHT}<think>a", None, None),
-    ],
-)
-def test_the_text_is_what_follows_the_thought(completion, prefilled, text):
-    assert text_behind_thought(completion, prefilled) == text
 
 
 def test_its_verdicts_are_the_grades(folder):

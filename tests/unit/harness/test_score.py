@@ -18,7 +18,6 @@ from pipeline.prompts import build_prompt, form_of
 from tests.files import write_rows
 
 RIGHT = "<think>\n2+2=4\n</think>\n\n\\boxed{4}"
-WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"
 
 
 def row(rendered="user: 2+2\nassistant: ", answers=("4",), prompt_name="none"):
@@ -32,26 +31,15 @@ def process(doc, text):
     return process_completions(doc, [[Completion(text, 9, False)]], final_number=False)
 
 
-@pytest.mark.parametrize(
-    ("doc", "text", "verdict", "outcome"),
-    [
-        (row(), "\\boxed{4}", "no_think", "unclosed"),
-        # An R1-style template opens the thought inside the prompt.
-        (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", "right"),
-        (row(rendered="…<think>\n"), "2+2 </think> 4", "no_answer", "unread"),
-        (row(prompt_name="answer_tags"), "<think>x</think> <answer>4</answer>", "right", "right"),
-        (row(answers=("3", "8/2")), RIGHT, "right", "right"),
-        (row(answers=("3", "5")), RIGHT, "wrong", "wrong"),
-        (row(), RIGHT.replace("{4}", "{2+2}"), "wrong", "wrong"),  # copied from the question
-    ],
-)
-def test_one_completion(doc, text, verdict, outcome):
-    found = process(doc, text)
+def process_one(changes, text):
+    """`[verdict, outcome]` of a text for a row with these changes."""
+    found = process(row(**changes), text)
     (record,) = found["completions"]
-    assert (record["verdict"], record["outcome"]) == (verdict, outcome)
+    verdict = record["verdict"]
     assert record["well_formed"] == (verdict in ("right", "wrong"))
     assert found["score"] == record["score"] == float(verdict == "right")
     assert (record["completion"], record["num_tokens"], record["cut_off"]) == (text, 9, False)
+    return [verdict, record["outcome"]]
 
 
 def test_problems_of_two_sources_may_share_an_id():
@@ -63,22 +51,8 @@ def test_problems_of_two_sources_may_share_an_id():
 GSM8K = {"question": "2+2?", "answer": "It is <<2+2=4>>4.\n#### 4"}
 
 
-@pytest.mark.parametrize(
-    ("text", "score", "cut_off", "verdict", "lenient", "outcome"),
-    [
-        ("So 4", 1.0, False, "no_think", "right", "right"),  # their verdict is the score
-        ("So 4 dollars...", 0.0, False, "no_think", "right", "unread"),
-        ("<think>So 4", 0.0, False, "unclosed_think", "right", "unclosed"),
-        (RIGHT, 0.0, False, "right", "right", "unread"),
-        (WRONG, 0.0, False, "wrong", "wrong", "wrong"),
-        ("Hm", 0.0, True, "no_think", None, "cut off"),
-        ("", 0.0, False, "no_think", None, "no answer"),
-    ],
-)
-def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
-    text, score, cut_off, verdict, lenient, outcome
-):
-    """Of the harness's two samples, one for each filter; the strict one finds nothing."""
+def diagnose(text, score, cut_off):
+    """`[verdict, lenient, outcome]` of the harness's two samples, of which the strict one is 0."""
     sample = {"doc": GSM8K, "doc_id": 0, "arguments": [("Question: 2+2?\nAnswer:", {})]}
     sample["resps"] = [[Completion(text, 3, cut_off)]]
     samples = [sample | {"filter": "strict-match", "exact_match": 0.0}]
@@ -86,9 +60,9 @@ def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
     main = "exact_match,flexible-extract"
     (found,) = official_rows("official:gsm8k", "gsm8k", main, samples, final_number=False)
     assert (found["task"], found["mode"], found["sample"]) == ("gsm8k", "official:gsm8k", 0)
-    assert (found["score"], found["verdict"], found["lenient"]) == (score, verdict, lenient)
-    assert (found["outcome"], found["gold"], found["num_tokens"]) == (outcome, ["4"], 3)
+    assert (found["score"], found["gold"], found["num_tokens"]) == (score, ["4"], 3)
     assert found["prompt"] == "Question: 2+2?\nAnswer:"
+    return [found["verdict"], found["lenient"], found["outcome"]]
 
 
 @pytest.mark.parametrize(("stderr", "num", "has_interval"), [(0.29, 4, True), ("N/A", 1, False)])
