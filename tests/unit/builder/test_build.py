@@ -141,22 +141,6 @@ def test_svamp_in_one_file_has_the_hub_s_splits(tmp_path, monkeypatch):
             assert written["outputs"][name]["rows_in"] == 2
 
 
-def test_shards_of_the_hub_and_a_prompt_of_two_columns(tmp_path, monkeypatch):
-    columns = {"Body": "Ann has {} pens.", "Question": "How many?"}
-    source = {"name": "generic", "file": "shards", "question": "{Body} {Question}"}
-    source["answer_key"] = "Answer"
-    (tmp_path / "shards").mkdir()
-    for shard in (1, 2):
-        row = {name: text.format(shard) for name, text in columns.items()} | {"Answer": shard}
-        write_rows(tmp_path / f"shards/{shard}.jsonl", [row])
-        folder, made = run(tmp_path, {"grpo": [source]})
-        assert made["rows_in"] == shard  # a new shard makes the build anew
-    asked = {row["question"] for row in read_rows(folder / "grpo_train.jsonl")}
-    assert asked == {"Ann has 1 pens. How many?", "Ann has 2 pens. How many?"}
-    with pytest.raises(UserError, match="missing column 'None'"):
-        run(tmp_path, {"grpo": [source | {"question": "{None}"}]})
-
-
 def test_a_file_of_the_hub_is_fetched_and_read_as_a_local_one(tmp_path, monkeypatch):
     path = tmp_path / "boba.jsonl"
     write_rows(path, [{"prompt": "q", "solutions": ["1"]}] * 3)

@@ -1,13 +1,18 @@
-"""Which problems are kept, besides `functions.yaml`: kinds, languages, the draw of a mix."""
+"""Which problems are kept, besides `functions.yaml`: kinds, languages, mixes, near duplicates."""
 
+import random
+import string
 from collections import Counter
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from data_prep.builder import filters
+from data_prep.builder.duplicates import find_near_duplicates, is_near_duplicate, signature
 from data_prep.builder.filters import find_foreign
 from data_prep.builder.sets import choose_mix
+from data_prep.decontamination.text import tokenise
 from tests.unit.builder.helpers import KINDS, ends
 
 
@@ -48,3 +53,42 @@ def test_a_hostile_question_of_many_environments_ends():
     numbers = range(20_000)
     closing = "".join(rf"\end{{a{n}}}" for n in numbers)
     assert ends(closing + "".join(rf"\begin{{a{n}}}" for n in numbers))
+
+
+def repeats(rows, same):
+    """Which rows repeat which; `same` are the pairs that ask the same, null stands for all."""
+    keys = np.array(rows, dtype=np.uint64).reshape(len(rows), -1 if rows else 2)
+    return find_near_duplicates(keys, lambda a, b: same is None or [a, b] in same)
+
+
+@pytest.mark.parametrize(
+    ("num_shared", "num_own", "low", "high"),
+    [
+        (20, 10, 0.52, 0.58),  # half of the triples of both: 1 - (1 - 0.5^3)^6 = 0.55
+        (12, 14, 0.12, 0.18),  # three tenths: 1 - (1 - 0.3^3)^6 = 0.15
+    ],
+)
+def test_questions_meet_as_often_as_six_bands_of_three_say(num_shared, num_own, low, high):
+    rng, num_pairs = random.Random(0), 1500
+
+    def draw(count):
+        return ["".join(rng.choices(string.ascii_lowercase, k=9)) for _ in range(count)]
+
+    meet = 0
+    for _ in range(num_pairs):
+        shared = draw(num_shared + 2)  # n words have n - 2 triples
+        first, second = (signature(shared + draw(num_own)) for _ in range(2))
+        meet += bool((first == second).any())
+    assert low < meet / num_pairs < high
+
+
+def test_editions_are_found_among_many_questions():
+    rng, words = random.Random(0), ["circle", "square", "radius", "length", "area", "point", "line"]
+    rows = [
+        f"{' '.join(rng.choices(words, k=25))} {rng.randrange(99)} and {rng.randrange(99)}"
+        for _ in range(300)
+    ]
+    rows += [f"12. What is the {question}?" for question in rows[:100]]
+    keys = np.stack([signature(tokenise(question)) for question in rows])
+    found = find_near_duplicates(keys, lambda a, b: is_near_duplicate(rows[a], rows[b]))
+    assert found == {300 + at: at for at in range(100)}

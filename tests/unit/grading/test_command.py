@@ -104,15 +104,7 @@ def test_plain_and_packed_files_go_to_standard_output(pairs, capfdbinary, pack):
     assert verdicts == ["right", "wrong", "unparseable", "right", "right"]
 
 
-@pytest.mark.parametrize(
-    ("flag", "prediction"),
-    [
-        ("--think_prefilled", "so</think> \\boxed{4}"),
-        ("--form=tags", THOUGHT + "<answer>4</answer>"),
-        ("--form=hashes", "#### 4"),
-        ("--final_number", THOUGHT + "The answer is 4."),
-    ],
-)
+@pytest.mark.parametrize(("flag", "prediction"), CASES["flags"])
 def test_the_flags_reach_the_grader(tmp_path, flag, prediction):
     pairs, out = tmp_path / "pairs.jsonl", tmp_path / "out.jsonl.gz"
     pairs.write_bytes(row(prediction))

@@ -8,7 +8,6 @@ import pytest
 from grading.compare import is_parseable, is_same_value
 from grading.extract import extract, extract_short
 from grading.grade import VERDICTS, grade, grade_all
-from grading.lenient import grade_leniently
 
 
 def is_refused(bomb):
@@ -84,17 +83,3 @@ def test_a_fault_of_the_grader_is_a_verdict_and_a_warning(monkeypatch, caplog):
             assert grade(r"<think>so</think> \boxed{2x+x}", "3x").verdict == "unparseable"
         assert "a fault" in caplog.text
         caplog.clear()
-
-
-def test_the_lenient_reader_finds_answers_without_their_form():
-    graded = {
-        "The answer is approximately 7.": "right",
-        "She needs 7 cm": "right",
-        "I am lost.": None,
-        "So 8.": "wrong",
-        "\\boxed{7} is the total": "right",
-        "9^{9^{9^9}} = $9^{9^{9^9}}$": "wrong",
-    }
-    assert grade_leniently(graded, ["7"] * len(graded)) == list(graded.values())
-    assert grade_leniently(["So 8.", "Answer: B"], [["7", "8"], "B"]) == ["right", "right"]
-    assert grade_leniently([], []) == []
