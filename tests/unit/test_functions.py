@@ -27,6 +27,10 @@ from data_prep.sources.base import Drop
 from pipeline.errors import UserError
 
 NO_RESULT = object()
+KEYS = {
+    "function", "rows", "result", "options", "fields", "both_ways", "settled", "quiet", "within",
+    "seconds",
+}  # fmt: skip
 
 
 def read_rows():
@@ -36,6 +40,7 @@ def read_rows():
         groups = yaml.safe_load(path.read_text(encoding="utf-8"))
         groups.pop("shared", None)
         for rule, group in groups.items():
+            assert group.keys() <= KEYS, rule
             for number, row in enumerate(group["rows"], 1):
                 name = f"{path.parent.name}: {rule}: {number}"
                 found.append(pytest.param(group, row, id=name))

@@ -23,7 +23,7 @@ from tests.files import write_rows
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
-CALLS = yaml.safe_load(Path(__file__).with_name("calls.yaml").read_text(encoding="utf-8"))
+CASES = yaml.safe_load(Path(__file__).with_name("calls.yaml").read_text(encoding="utf-8"))
 EVAL = "builtins:eval"
 OS = "__import__('os')"
 C_BOMB = "3 ** 10 ** 8"  # minutes within a single bytecode, where Python runs no signal handler
@@ -57,7 +57,7 @@ def wait_until(condition):
 LONG = ("'" + "x" * 10**6 + "'", "x" * 10**6, None)  # more than a socket holds, both ways
 
 
-@pytest.mark.parametrize(("text", "value", "error"), [*CALLS, LONG])
+@pytest.mark.parametrize(("text", "value", "error"), [*CASES["calls"], LONG])
 def test_what_a_call_returns_or_raises_is_its_outcome(workers, text, value, error):
     outcome = ask(workers, text)
     status = "error" if error else "ok"
@@ -160,18 +160,7 @@ def is_gone(process):
     )
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "",
-        "os._exit(4)",
-        "os.kill(os.getpid(), signal.SIGTERM)",
-        "os.kill(os.getpid(), signal.SIGKILL)",
-        "threading.Thread(target=workers.map, args=(busy,)).start()\n"
-        "time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)",
-        "workers.self = workers",  # only the garbage collector could end it
-    ],
-)
+@pytest.mark.parametrize("script", CASES["ends"])
 def test_every_end_of_the_parent_leaves_nothing(script):
     process = start(script)
     worker_process = int(process.stdout.readline())

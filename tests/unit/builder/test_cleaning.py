@@ -18,6 +18,9 @@ BUILDS = yaml.safe_load((HERE / "builds.yaml").read_text(encoding="utf-8"))
 del BUILDS["shared"]
 REASONS = yaml.safe_load((HERE / "reasons.yaml").read_text(encoding="utf-8"))
 SOURCES = yaml.safe_load((HERE.parent / "sources/builders.yaml").read_text(encoding="utf-8"))
+KEYS = {
+    "files", "recipe", "error", "made", "bands", "logged", "details", "values", "says", "nothing",
+}  # fmt: skip
 GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
 
 
@@ -44,6 +47,7 @@ def write(path, content):
 def test_a_build_leaves_what_its_table_says(tmp_path, capsys, rule):
     folder = tmp_path / "run/data"
     for build in BUILDS[rule]:
+        assert build.keys() <= KEYS
         for name, content in build.get("files", {}).items():
             write(tmp_path / name, content)
         if "error" in build:

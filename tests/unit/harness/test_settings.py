@@ -173,15 +173,10 @@ def test_each_weights_have_a_folder(find, tmp_path):
     assert find() == ("sft-abcdef", False), "what is damaged, too"
 
 
-@pytest.mark.parametrize(
-    ("folder", "old", "words"),
-    [
-        ("sft-abcdef", {"settings": SETTINGS | {"num_samples": 9}}, "num_samples: 4, not 9"),
-        ("sft", {"code": "older"}, "output_dir: version 0.2.0 made it: the results in .*/sft stay"),
-        ("sft", {"settings": SETTINGS | {"prompt": "x"}}, "prompt: none, not x"),
-    ],
-)
+@pytest.mark.parametrize(("folder", "old", "words"), CASES["other results"])
 def test_other_results_are_refused_and_stay(find, tmp_path, folder, old, words):
+    if "settings" in old:
+        old = old | {"settings": SETTINGS | old["settings"]}
     write(tmp_path / "eval" / folder, **old)
     (tmp_path / "eval-2").mkdir()
     with pytest.raises(UserError, match=f"^{words}.* such as eval.output_dir={tmp_path}/eval-3$"):
