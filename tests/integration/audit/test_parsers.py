@@ -3,9 +3,11 @@
 import importlib.util
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from eval.audit import __main__ as audit
 from eval.audit.parsers import PARSERS, parse_rows, read_completions
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.integration
 
 RIGHT = "<think>\nso\n</think>\n\n\\boxed{72}"
 ROW = {"completion": RIGHT, "gold": "72"}
+CASES = yaml.safe_load(Path(__file__).with_name("completions.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -31,24 +34,13 @@ def write(tmp_path):
     return call
 
 
-@pytest.mark.parametrize(
-    ("gold", "golds"),
-    [(72.0, ["72"]), (["72", 8], ["72", "8"]), (1e300, [str(10**300)]), ("nan", ["nan"])],
-)
+@pytest.mark.parametrize(("gold", "golds"), CASES["golds"])
 def test_golds_of_every_kind(write, gold, golds):
     (row,) = read_completions(write(ROW | {"gold": gold}))
     assert row["golds"] == golds
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"completion": RIGHT}, "missing column 'gold', found 'completion'"),
-        *[(ROW | {"gold": gold}, "the gold is empty") for gold in (None, [], ["", " "])],
-        (ROW | {"gold": True}, "gold: True is not text"),
-        (ROW | {"completion": ["a", "b"]}, "completion: \\['a', 'b'\\] is not text"),
-    ],
-)
+@pytest.mark.parametrize(("row", "message"), CASES["bad rows"])
 def test_a_bad_row_is_named_by_its_line(write, row, message):
     with pytest.raises(UserError, match=f":1: {message}"):
         list(read_completions(write(row)))
@@ -63,25 +55,9 @@ def test_a_prompt_that_opened_the_thought(write):
     assert [one["lenient"] for one in found] == ["right"] * 3
 
 
-FLEXIBLE, VERIFY = "gsm8k flexible", "minerva math_verify"
-# A completion, and who reads it.
-FORMS = [
-    (RIGHT, {"verdict", FLEXIBLE, VERIFY}),
-    ("<think>a</think> <answer>72</answer>", {FLEXIBLE}),
-    ("<think>a</think> It is 72", {FLEXIBLE, VERIFY}),
-    ("48 + 24\n#### 72", {"gsm8k strict", FLEXIBLE, VERIFY}),
-    (
-        "Final Answer: The final answer is $72$. I hope it is correct.",
-        {"minerva", "hendrycks", FLEXIBLE, VERIFY},
-    ),
-    ("So $x$ is $72$", {FLEXIBLE, VERIFY}),
-    ("<think>a</think>\\boxed{71}", set()),
-]
-HOSTILE = [
-    "\ud800 \\boxed{72}", "\x00\x1b[31m\\boxed{72}", "\\boxed{" * 3000, "{" * 5000, "$" * 9999,
-    "\\text{" * 500 + "72", "\u2028\\boxed{72}\u2029", "\\boxed 72", "1" * 10**6,
-    "Final Answer: The final answer is $\\frac$. I hope it is correct.",
-]  # fmt: skip
+FORMS = CASES["forms"]
+HOSTILE = [*CASES["hostile"], "\\boxed{" * 3000, "{" * 5000, "$" * 9999, "\\text{" * 500 + "72"]
+HOSTILE.append("1" * 10**6)
 UNFIT = ["{", "\ud800", "x" * 20_000, "\\text{"]
 
 
@@ -111,7 +87,7 @@ def test_each_parser_reads_its_own_form(write, parse):
     for one, (_, readers) in zip(found, FORMS, strict=True):
         scores = {name: one[name] for name in PARSERS.values()}
         scores["verdict"] = one["verdict"] == "right"
-        assert {name for name, is_right in scores.items() if is_right} == readers
+        assert {name for name, is_right in scores.items() if is_right} == {*readers}
         assert not one["stopped"]
     assert [one["lenient"] for one in found] == ["right"] * 6 + ["wrong"]
 
@@ -125,7 +101,7 @@ def test_no_text_and_no_gold_makes_the_parsers_fall(write, parse):
     others = found[len(HOSTILE) :]
     assert "right" not in {row["verdict"] for row in others}
     assert {row["gold"][0] for row in others if row["stopped"]} == {*UNFIT}
-    assert found[HOSTILE.index("1" * 10**6)]["stopped"]
+    assert found[len(HOSTILE) - 1]["stopped"]
 
 
 @pytest.mark.parametrize("rows", [[], [{"completion": None, "gold": "72"}]])

@@ -1,13 +1,19 @@
-"""Builds from real files: all of them, alone and mixed; no benchmark's problem gets through."""
+"""Builds of real files, and the files of hub repositories; no benchmark's problem gets through."""
 
 import json
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
+from data_prep.builder.recipe import check_source, find_files
+from pipeline.recipe_files import read_yaml
 from tests.files import read_rows
 from tests.integration.sources.test_real_sources import FILES as SOURCES
+from tests.recipes import SHIPPED
 from tests.unit.builder.helpers import run
+from tests.unit.stages.test_recipes import CONFIGS
 
 pytestmark = pytest.mark.integration
 
@@ -108,3 +114,46 @@ def test_no_benchmark_problem_survives(mixed, shared_data):
     assert len(training) == (14 if len(files) == len(FILES) else 9)
     lost = sum(one["dropped"].get("in_eval_set", 0) for one in training)
     assert 0 < lost < 0.01 * sum(one["rows_in"] for one in training)
+
+
+HUB_FILES = yaml.safe_load(Path(__file__).with_name("hub_files.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def sources():
+    """The training sources of all recipes that have a file."""
+    found = []
+    for recipe in SHIPPED:
+        path = CONFIGS / recipe / "data.yaml"
+        values = read_yaml(str(path)) if path.is_file() else {}
+        found += [
+            check_source(one, key) for key in ("sft", "grpo") for one in values.get(key) or []
+        ]
+    return [source for source in found if source.file]
+
+
+@pytest.mark.parametrize("folder", HUB_FILES)
+def test_the_files_of_a_hub_repository_are_found(sources, folder, tmp_path):
+    wanted, others = HUB_FILES[folder]["wanted"], HUB_FILES[folder]["others"]
+    for name in wanted + others:
+        path = tmp_path / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    own = [source for source in sources if source.file.startswith(f"{folder}/")]
+    expected = [tmp_path / folder / name for name in wanted]
+    assert own and all(find_files(source, str(tmp_path)) == expected for source in own)
+
+
+def test_no_recipe_names_the_sample_of_a_set(sources):
+    assert not [one.file for one in sources if "head" in one.file or "2k" in one.file]
+
+
+def test_the_source_in_a_comment_of_perplexity_is_one(tmp_path):
+    text = (CONFIGS / "perplexity/data.yaml").read_text(encoding="utf-8")
+    recipe = yaml.safe_load(text.replace("# - {name: numinamath", "- {name: numinamath"))
+    orz, numina = recipe["grpo"]
+    assert (orz["name"], numina["name"], numina["sample"]) == ("orz", "numinamath", 250_000)
+    (tmp_path / "numinamath_cot").mkdir()
+    for name in HUB_FILES["numinamath_cot"]["wanted"]:
+        (tmp_path / "numinamath_cot" / Path(name).name).touch()
+    assert len(find_files(check_source(numina, "grpo"), str(tmp_path))) == 5

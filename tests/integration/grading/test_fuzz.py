@@ -5,8 +5,10 @@ Fixed examples by default, so that a run is repeatable; `FUZZ=20000` makes as ma
 
 import os
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -26,18 +28,8 @@ settings.register_profile(
 )
 settings.load_profile("grader")
 
-PIECES = [
-    *"0123456789", *"xyzabnieABC", *"+-*/^_=<>!%.,;:'|()[]{}$ ~&#@?", "\\", "\n", "\t", "\u200b",
-    *"\u00bd\u221a\u03c0\u2212\u00b2\uff15\u221e\u2264\u00e9\u4e2d", "\\frac", "\\dfrac", "\\sqrt",
-    "\\sqrt[3]", "\\pi", "\\infty", "\\pm", "\\cdot", "\\times", "\\le", "\\ne", "\\in", "\\cup",
-    "\\setminus", "\\mathbb{R}", "\\emptyset", "\\{", "\\}", "\\%", "\\$", "\\,", "\\!", "\\\\",
-    "\\left", "\\right", "\\text", "\\text{ cm}", "\\text{ or }", "\\mathrm", "\\mathbf",
-    "\\overline", "\\binom", "\\sin", "\\ln", "\\log_2", "^\\circ", "\\boxed", "\\begin{pmatrix}",
-    "\\end{pmatrix}", "\\begin{cases}", "\\end", "\\over", "\\ldots", "\\approx", " and ", " or ",
-    "dollars", "half", "not ", "km/h", "1e9", "0.\\overline{3}", "1,234", "{,}", "The answer is ",
-    "####", "**", "import os", "\\lfloor", "\\rfloor", "\\angle", "\\mid", "\ud800",
-]  # fmt: skip
-noise = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=30).map("".join)
+PIECES = yaml.safe_load(Path(__file__).with_name("pieces.yaml").read_text(encoding="utf-8"))
+noise = st.lists(st.sampled_from(PIECES["pieces"]) | st.text(max_size=3), max_size=30).map("".join)
 
 integers = st.integers(-999, 999)
 leaves = st.one_of(
@@ -68,34 +60,16 @@ values = st.one_of(
 )
 
 
-# What the grammar knows besides expressions: names of several letters, relations, conditions in
-# words, sets, units, joined to statements that may make no sense.
-NAMES = [
-    "x", "n", "\\lambda", "AB", "x_1", "\\overline{AB}", "f(x)", "\\vec{v}", "P(A)", "a,b", "(x,y)",
-    "\\mathbb{R}", "\\mathbf{i}", "the area", "\\text{rate}",
-]  # fmt: skip
-RELATIONS = [
-    "=", "<", ">", "\\le", "\\ge", "\\ne", "\\approx", "\\in", "\\equiv", "\\to", ":=", "\\notin",
-    "\\subset", "\\mid", " is ",
-]  # fmt: skip
-CONDITIONS = [
-    "\\text{ for all }", ",\\ \\forall ", "\\text{ where }", "\\text{ with }", " if ", " when ",
-    ", ", "\\quad (", "\\bmod ", "\\pmod ", "\\text{ for even }", " unless ", " such that ",
-    "\\colon ",
-]  # fmt: skip
-SETS = [
-    "\\mathbb{R}", "\\mathbb{Z}", "\\mathbb N", "\\{1, 2\\}", "(0, \\infty)", "[1, 2] \\cup (3, 4)",
-    "\\emptyset", "\\mathbb{R} \\setminus \\{0\\}",
-]  # fmt: skip
-UNITS = [
-    "", "", "\\text{ cm}^2", " m/s", "^\\circ", "\\%", " dozen", "\\text{ (apples)}", " units",
-    "\\$",
-]  # fmt: skip
-terms = st.tuples(expressions | st.sampled_from(NAMES + SETS), st.sampled_from(UNITS)).map("".join)
-links = st.tuples(st.sampled_from(RELATIONS), terms).map("".join)
+terms = st.tuples(
+    expressions | st.sampled_from(PIECES["names"] + PIECES["sets"]),
+    st.sampled_from(PIECES["units"]),
+).map("".join)
+links = st.tuples(st.sampled_from(PIECES["relations"]), terms).map("".join)
 relations = st.tuples(terms, st.lists(links, max_size=3).map("".join)).map("".join)
-memberships = st.tuples(st.sampled_from(NAMES), st.sampled_from(SETS)).map("\\in ".join)
-conditions = st.tuples(st.sampled_from(CONDITIONS), relations | memberships).map("".join)
+memberships = st.tuples(st.sampled_from(PIECES["names"]), st.sampled_from(PIECES["sets"])).map(
+    "\\in ".join
+)
+conditions = st.tuples(st.sampled_from(PIECES["conditions"]), relations | memberships).map("".join)
 statements = st.tuples(relations, st.lists(conditions, max_size=2).map("".join)).map("".join)
 
 
@@ -161,17 +135,7 @@ def test_numbers_compare_by_value_and_both_ways(first, second, is_same, data):
     assert is_same_value(other, one) is (first == second)
 
 
-JOINED = [
-    "{}, {}", "{} or {}", "{};{}", "{} \\text{{ or }} {}", "\\text{{{} or {}}}", "\\{{{}, {}\\}}",
-    "({}, {})", "[{}, {}]", "{} and {}", "{} = {}", "{} \\approx {}", "{} \\ne {}", "{} < {}",
-    "x = {} = {}", "{} \\\\ {}", "x={}, x={}", "x = {} or x = {}",
-    "\\begin{{pmatrix}}{}\\\\{}\\end{{pmatrix}}", "\\begin{{cases}}{}\\\\{}\\end{{cases}}",
-    "{} \\quad {}", "{} \\lor {}", "{}}} or \\boxed{{{}", "{}}} \\boxed{{{}", "either {} or {}",
-    "{} \\cup {}", "{} (or {})", "{} \\text{{, maybe }} {}", "{} \\mid {}", "{}? {}!?",
-]  # fmt: skip
-
-
-@given(st.integers(-500, 500), st.integers(-500, 500), st.sampled_from(JOINED))
+@given(st.integers(-500, 500), st.integers(-500, 500), st.sampled_from(PIECES["joined"]))
 def test_no_answer_that_lists_several_candidates_is_ever_right(gold, other, joined):
     assume(gold != other)
     for pair in ((gold, other), (other, gold)):

@@ -1,9 +1,11 @@
-"""The killable workers: what each kind of call becomes, threads, forks, and what ends leave.
+"""Processes of the grader: killable workers, and the command that grades a file.
 
 The workers run `eval`, so that each case says in its own text what the untrusted code does.
 """
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,15 +15,17 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from grading import worker
 from grading.worker import Workers
+from tests.files import write_rows
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
+CASES = yaml.safe_load(Path(__file__).with_name("calls.yaml").read_text(encoding="utf-8"))
 EVAL = "builtins:eval"
 OS = "__import__('os')"
-SLEEP = "__import__('time').sleep"
 C_BOMB = "3 ** 10 ** 8"  # minutes within a single bytecode, where Python runs no signal handler
 LOOP_BOMB = "all(True for _ in iter(int, 1))"
 GONE = 30  # seconds: generous, as it proves "not left behind" and not how fast
@@ -50,22 +54,10 @@ def wait_until(condition):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "error"),
-    [
-        ("1 / 0", None, "ZeroDivisionError: division by zero"),
-        (r"int('a\nb')", None, r"ValueError: invalid literal for int() with base 10: 'a\nb'"),
-        ("{1}", None, "TypeError: Object of type set is not JSON serializable"),
-        ("input()", None, "EOFError: EOF when reading a line"),
-        ("exit(3)", None, "SystemExit: 3"),
-        (f"{OS}._exit(3)", None, "its process was killed, twice"),
-        (f"{OS}.abort()", None, "its process was killed, twice"),
-        ("print('not a reply')", None, None),
-        ("[1.5, 'x', None, {'a': True}]", [1.5, "x", None, {"a": True}], None),
-        (r"'\ud800 \n π'", "\ud800 \n π", None),
-        ("'" + "x" * 10**6 + "'", "x" * 10**6, None),  # more than a socket holds, both ways
-    ],
-)
+LONG = ("'" + "x" * 10**6 + "'", "x" * 10**6, None)  # more than a socket holds, both ways
+
+
+@pytest.mark.parametrize(("text", "value", "error"), [*CASES["calls"], LONG])
 def test_what_a_call_returns_or_raises_is_its_outcome(workers, text, value, error):
     outcome = ask(workers, text)
     status = "error" if error else "ok"
@@ -168,18 +160,7 @@ def is_gone(process):
     )
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "",
-        "os._exit(4)",
-        "os.kill(os.getpid(), signal.SIGTERM)",
-        "os.kill(os.getpid(), signal.SIGKILL)",
-        "threading.Thread(target=workers.map, args=(busy,)).start()\n"
-        "time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)",
-        "workers.self = workers",  # only the garbage collector could end it
-    ],
-)
+@pytest.mark.parametrize("script", CASES["ends"])
 def test_every_end_of_the_parent_leaves_nothing(script):
     process = start(script)
     worker_process = int(process.stdout.readline())
@@ -196,3 +177,49 @@ def test_an_interrupt_ends_a_call_that_hangs_and_the_next_is_answered():
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=60)[0] == "42\n"
+
+
+def start_command(*arguments):
+    """The command, in a process group of its own as in a terminal."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "grading", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def write(path, num_rows):
+    """The first row is incorrect."""
+    answers = (f"<think>so</think> \\boxed{{{number}}}" for number in range(num_rows))
+    write_rows(path, [{"prediction": answer, "gold": "7"} for answer in answers])
+    return path
+
+
+def test_a_closed_pipe_ends_it_quietly(tmp_path):
+    process = start_command(write(tmp_path / "pairs.jsonl", 50_000))
+    assert json.loads(process.stdout.readline())["verdict"] == "wrong"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 141
+
+
+def test_an_interrupt_says_what_is_left(tmp_path):
+    pairs = write(tmp_path / "pairs.jsonl", 500_000)
+    out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
+    process = start_command(pairs, "--out", out)
+    deadline = time.monotonic() + 60
+    while not partial.is_file() or partial.read_bytes().count(b"\n") < 256:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    rest, err = process.communicate(timeout=60)
+    said = re.fullmatch(
+        r"interrupted after ([\d,]+) rows; their verdicts are in (.*)", err.decode().strip()
+    )
+    assert said and said[2] == str(partial)
+    assert (process.returncode, rest, out.exists()) == (130, b"", False)
+    assert partial.read_bytes().count(b"\n") == int(said[1].replace(",", "")) < 500_000

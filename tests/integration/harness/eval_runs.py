@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,14 +28,23 @@ PROBLEMS = {
 
 
 def write_problems(path, problems=PROBLEMS, prompt_name="none"):
-    """A test file of `{question: answer}`; ids `p0`, `p1`, … and levels 1, 2, …"""
+    """A test file of `{question: answer or answers}`; ids `p0`, `p1`, … and levels 1, 2, …"""
     rows = [
         {"id": f"p{i}", "source": "toy", "level": i + 1, "question": question}
-        | {"prompt": build_prompt(question, prompt_name), "answers": [answer]}
+        | {"prompt": build_prompt(question, prompt_name)}
+        | {"answers": answer if isinstance(answer, list) else [answer]}
         | {"answer_form": form_of(prompt_name)}
         for i, (question, answer) in enumerate(problems.items())
     ]
     write_rows(path, rows)
+
+
+def copy_with(folder, model, file="config.json", **values):
+    """A copy of a model with these values in one of its files of JSON."""
+    shutil.copytree(model, folder)
+    path = folder / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    return folder
 
 
 def flags(folder, *checkpoints, **settings):

@@ -1,16 +1,20 @@
 """The official tasks are the harness's own: its prompts, its completions, its figures."""
 
-import json
 import random
 import re
-import shutil
 from unittest import mock
 
 import pytest
 from datasets import Dataset
 
 from eval.harness.suite import OFFICIAL_TASKS, load_official_tasks, process_gpqa
-from tests.integration.harness.eval_runs import Scripted, evaluate, read_rows, read_scores
+from tests.integration.harness.eval_runs import (
+    Scripted,
+    copy_with,
+    evaluate,
+    read_rows,
+    read_scores,
+)
 from tests.integration.harness.official_data import (
     MATHS,
     TASKS,
@@ -37,10 +41,7 @@ def data_root(tmp_path_factory):
 def checkpoint(tmp_path_factory, tiny_model_dir):
     """The tiny model with a context that holds 25 examples."""
     folder = tmp_path_factory.mktemp("long") / "model"
-    shutil.copytree(tiny_model_dir, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
-    return folder
+    return copy_with(folder, tiny_model_dir, max_position_embeddings=4096)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,10 @@
-"""No finished sample is generated twice, and none is taken for another checkpoint's."""
+"""Evaluations that share samples: no finished one is generated twice, by one process or two."""
 
 import json
+import os
+import re
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -10,6 +13,7 @@ from eval import run
 from tests.integration.conftest import build_tiny_model
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
+    ROOT,
     counting,
     evaluate,
     flags,
@@ -17,8 +21,11 @@ from tests.integration.harness.eval_runs import (
     read_keys,
     read_rows,
     read_scores,
+    read_store,
     write_problems,
 )
+from tests.integration.harness.official_data import write_official
+from tests.unit.stages.helpers import NO_TENSORS
 
 pytestmark = pytest.mark.integration
 NUM = len(PROBLEMS)
@@ -135,19 +142,6 @@ def test_one_question_twice(again, tmp_path):
     assert len(read_keys(base)) == len(set(read_keys(base))) == len(asked) == 4 * 3
 
 
-def test_results_that_are_not_whole_are_made_again(again, tmp_path, finished):
-    for name, size in (("completions.parquet", None), ("scores.json", None), ("scores.json", 50)):
-        path = tmp_path / "eval" / "base" / name
-        start = path.read_bytes()[:size]
-        path.unlink()
-        if size is not None:
-            path.write_bytes(start)
-        folder, asked = again()
-        assert asked == []
-        assert read_evaluated(folder.parent) == ["base"]
-        assert read_rows(folder) == read_rows(finished / "eval" / "base")
-
-
 def test_only_what_changed_is_evaluated(tmp_path, tiny_model_dir, capsys):
     """A checkpoint that is added, one that is overwritten, and one that is as it was before."""
     other = tmp_path / "other"
@@ -171,3 +165,74 @@ def test_only_what_changed_is_evaluated(tmp_path, tiny_model_dir, capsys):
 
     shutil.copytree(tiny_model_dir, tmp_path / "sft", dirs_exist_ok=True)
     assert evaluate(tmp_path, sft).resolve() == first and read_evaluated(tmp_path / "eval") == []
+
+
+EIGHT = {f"Mia has {i} pens." * (i % 3 + 1): str(i) for i in range(1, 9)}
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+LONGER = {"num_samples": 3, "max_new_tokens": 16}
+OFFICIAL = {"tasks": ["held_out", "gsm8k"], "official": ["gsm8k", "gpqa_diamond"], "limit": 4}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_problems(tmp_path / "test.jsonl", EIGHT)
+    return tmp_path
+
+
+def start(folder, *checkpoints, **settings):
+    """Two processes of an evaluation, behind their launcher."""
+    command = [*TORCHRUN, "-m", "eval.run", *flags(folder, *checkpoints, **settings)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    return subprocess.Popen(command, env=env, cwd=ROOT, **pipes)
+
+
+def test_two_processes_write_what_one_would(folder, tiny_model_dir):
+    write_official(folder / "data")
+    settings = LONGER | OFFICIAL | {"data_root": folder / "data"}
+    process = start(folder, f"base={tiny_model_dir}", **settings)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert out.count("\n") == 1 and out.startswith("eval: 1 checkpoint (1 now"), out
+    lines = [line for line in re.split(r"[\r\n]+", err) if line.strip()]
+    notices = [line for line in lines if line.startswith("notice: base: official prompts exceed")]
+    assert len(notices) == 1, err  # of the main process alone
+    bars = [line for line in lines if line not in notices]
+    assert all(re.match(r"base (greedy|sampled|official): ", line) for line in bars), err
+
+    two = folder / "eval" / "base"
+    store = read_store(two)
+    assert list(store) == ["samples-0.jsonl", "samples-1.jsonl"]
+    shares = [{*keys} for keys in store.values()]
+    assert not shares[0] & shares[1]
+    # Greedy and sampled completions of 4 + 3 problems, then 3 + 4 that are official and the four
+    # options of 4, each time one by one in turn.
+    assert list(map(len, shares)) == [4 + 11 + 4 + 8, 3 + 10 + 3 + 8]
+    total = sum(map(len, store.values()))
+    assert total == sum(map(len, shares))
+
+    with counting() as asked:
+        one = evaluate(folder, f"base={tiny_model_dir}", **settings, output_dir=folder / "one")
+    assert len(asked) == total
+    assert set(read_keys(one)) == shares[0] | shares[1]
+    assert read_rows(two) == read_rows(one)
+    assert read_scores(two)["tasks"] == read_scores(one)["tasks"]
+    manifests = [json.loads((f.parent / "manifest.json").read_text()) for f in (one, two)]
+    assert manifests[0]["counts"] == manifests[1]["counts"]
+    assert manifests[0]["inputs"] == manifests[1]["inputs"]
+
+
+def test_an_error_in_one_process_ends_both(folder):
+    """The main process finds that the adapter's base is not there, while the other waits for it."""
+    adapter = folder / "sft"
+    adapter.mkdir()
+    config = {"base_model_name_or_path": "nobody/nothing"}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    (adapter / "adapter_model.safetensors").write_text(NO_TENSORS)
+    process = start(folder, f"sft={adapter}")
+    out, err = process.communicate(timeout=240)
+    assert process.returncode != 0
+    assert out == ""
+    found = re.findall(r"^error: checkpoints: nobody/nothing: .*$", err, re.MULTILINE)
+    assert len(found) == 1, err
+    assert re.search(r"exitcode +: 2 ", err)

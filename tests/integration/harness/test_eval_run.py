@@ -1,17 +1,26 @@
-"""`eval.run` with a scripted model, whose errors are counted by hand: what it asks and leaves."""
+"""`eval.run` with a scripted model, by hand, and `make eval MODEL= TASKS=` with a real one."""
 
 import contextlib
+import importlib
 import io
 import json
+import os
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from data_prep.sampling.store import Settings
 from eval.harness.cached_lm import read_settings
+from pipeline import commands, scoring
+from pipeline import request as requests
 from pipeline.errors import UserError
 from tests.integration.harness.eval_runs import (
     Scripted,
+    copy_with,
+    counting,
     evaluate,
     read_rows,
     read_scores,
@@ -20,52 +29,24 @@ from tests.integration.harness.eval_runs import (
 from tests.results import left_in
 
 pytestmark = pytest.mark.integration
-QUESTIONS = {"What is A?": "4", "What is B?": "5", "What is C?": "6", "What is D?": "7"}
-QUESTIONS |= {"What is E?": "1/2"}
-SAMPLED = {
-    "A": ["right", "right", "right", "right, then cut"],
-    "B": ["right", "wrong", "wrong", "unboxed"],
-    "C": ["right", "repeated", "cut with the answer", "wrong"],
-    "D": ["unclosed", "empty", "cut without", "looping"],
-    "E": ["right", "right", "wrong", "wrong as well"],
-}
-GREEDY = ["right", "unboxed", "cut with the answer", "wrong", "unclosed"]
-OUTCOMES = {
-    "right": "right", "right, then cut": "right", "wrong": "wrong", "wrong as well": "wrong",
-    "unboxed": "unread", "repeated": "unread", "looping": "cut off",
-    "cut with the answer": "cut off", "cut without": "cut off", "unclosed": "unclosed",
-    "empty": "no answer",
-}  # fmt: skip
+CASES = yaml.safe_load(Path(__file__).with_name("scripted.yaml").read_text(encoding="utf-8"))
+PROBLEMS = CASES["problems"]
+QUESTIONS = {question: gold for question, (gold, *_) in PROBLEMS.items()}
 ASKED = {"num_samples": 4, "temperature": 0.6, "top_p": 0.9, "max_new_tokens": 11, "seed": 5}
-
-
-def block(answer):
-    return f"<think>\nSo it is.\n</think>\n\n\\boxed{{{answer}}}"
 
 
 def completion(kind, gold):
     """`(text, whether it was cut off)` of one kind of completion."""
-    right = block(gold)
-    return {
-        "right": (right, False),
-        "right, then cut": (right + "\n\nBecause", True),
-        "wrong": (block(99), False),
-        "wrong as well": (block(98), False),
-        "unboxed": (f"<think>\nSo it is.\n</think>\n\nThe answer is {gold}.", False),
-        "repeated": (f"{right}\n\n{right}", False),
-        "looping": ("<think>\n" + "Wait, no. " * 20, True),
-        "cut with the answer": (f"<think>\nIt is \\boxed{{{gold}}}. But wait", True),
-        "cut without": ("<think>\nLet me see", True),
-        "unclosed": (f"<think>\nSo it is \\boxed{{{gold}}}", False),
-        "empty": ("", False),
-    }[kind]
+    text, is_cut, _ = CASES["kinds"][kind]
+    return text.replace("GOLD", gold), is_cut
 
 
 def write(request):
     """What the checkpoint answers to a request."""
-    at, question = next((i, q) for i, q in enumerate(QUESTIONS) if q in request.prompt)
-    kinds = SAMPLED["ABCDE"[at]] if request.settings.temperature else [GREEDY[at]]
-    return completion(kinds[request.sample], QUESTIONS[question])
+    question = next(question for question in QUESTIONS if question in request.prompt)
+    gold, greedy, sampled = PROBLEMS[question]
+    kind = sampled[request.sample] if request.settings.temperature else greedy
+    return completion(kind, gold)
 
 
 @pytest.fixture(scope="module")
@@ -106,14 +87,15 @@ def test_every_completion_has_its_row(scripted):
     order = [("held_out", "greedy", f"p{i}", 0) for i in range(5)]
     order += [("held_out", "sampled", f"p{i}", k) for i in range(5) for k in range(4)]
     assert [(r["task"], r["mode"], r["id"], r["sample"]) for r in rows] == order
-    kinds = GREEDY + [kind for problem in "ABCDE" for kind in SAMPLED[problem]]
+    kinds = [greedy for _, greedy, _ in PROBLEMS.values()]
+    kinds += [kind for *_, sampled in PROBLEMS.values() for kind in sampled]
     for row, kind in zip(rows, kinds, strict=True):
         (gold,) = row["gold"]
         assert QUESTIONS[row["question"]] == gold and row["level"] == int(row["id"][1]) + 1
         text, is_cut = completion(kind, gold)
         assert (row["completion"], row["cut_off"]) == (text, is_cut)
-        assert row["outcome"] == OUTCOMES[kind]
-        assert row["score"] == float(OUTCOMES[kind] == "right")
+        outcome = CASES["kinds"][kind][-1]
+        assert (row["outcome"], row["score"]) == (outcome, float(outcome == "right"))
         assert row["num_tokens"] == (32 if is_cut else 10)
         assert row["prompt"].endswith(f"{row['question']}<|im_end|>\n<|im_start|>assistant\n")
 
@@ -183,3 +165,70 @@ def test_text_that_utf_8_lacks(tmp_path, tiny_model_dir):
     assert {row["completion"] for row in first} == {shown}
     assert read_rows(base) == first
     assert {row["score"] for row in first if row["id"] == "p0"} == {1.0}
+
+
+@pytest.fixture
+def score(tmp_path, tiny_model_dir, shared_data, monkeypatch):
+    """Run the command in this process; returns the folder of its run, and how much was asked."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    model = tmp_path / "runs/mine/my model"
+    # Its tokens are little more than bytes.
+    copy_with(model, tiny_model_dir, max_position_embeddings=4096)
+
+    def call(tasks, samples="2", **given):
+        values = {"MODEL": str(model), "DATA_ROOT": str(shared_data), "TASKS": tasks}
+        values |= {"SAMPLES": samples, "max_new_tokens": "8", "limit": "3", "dtype": "float32"}
+        words = [f"{key}={value}" for key, value in (values | given).items()]
+        request = requests.read(["eval", *words], {})
+        requests.check_goals(request)
+        scoring.check_scoring(request)
+        with counting() as asked:
+            for command in commands.commands(request):
+                _, module, *flags = command.words
+                name = {"eval.report": "eval.report.__main__"}.get(module, module)
+                monkeypatch.setattr(sys, "argv", [module, *flags])
+                importlib.import_module(name).main()
+        return Path(request.run), len(asked)
+
+    return call
+
+
+def test_one_command_scores_a_model_and_another_list_of_tasks_shares_its_completions(score, capsys):
+    run, asked = score("math500,aime24")
+    assert run.parent.name.startswith("evaluate-my.model-") and run.name == "math500-aime24"
+    assert asked == 2 * 3 * (1 + 2)
+    assert {path.name for path in run.iterdir() if path.is_dir()} == {"eval", "report"}
+    scores = read_scores(run / "eval/my.model")
+    assert [*scores["tasks"]] == ["math500", "aime24"]
+    assert "avg@2" in scores["tasks"]["aime24"]["sampled"]["metrics"]
+    report = json.loads((run / "report/report.json").read_text())
+    assert report["title"] == "Scores of my model" and report["stages"] == {}
+    assert not [one for modes in report["changes"].values() for one in modes.values() if one]
+    page = (run / "report/report.html").read_text()
+    assert "paired" not in page and "the change comes from" not in page
+    assert f"{run}/report/report.html" in capsys.readouterr().out
+
+    before = (run / "eval/my.model/scores.json").read_bytes()
+    other, asked = score("aime24", samples="4")
+    assert other != run and asked == 3 * 2  # two more samples of three problems
+    assert "avg@4" in read_scores(other / "eval/my.model")["tasks"]["aime24"]["sampled"]["metrics"]
+    assert (run / "eval/my.model/scores.json").read_bytes() == before
+    assert score("math500,aime24") == (run, 0)
+
+
+def test_another_recipe_gives_the_prompt_and_another_run_s_card_is_left_alone(score):
+    """And no samples leave the greedy completions."""
+    trained = Path("runs/mine/my model")
+    (trained / "README.md").write_text("its own scores")
+    made = {"stage": "grpo", "config": {}, "counts": {}, "files": {}, "inputs": {}}
+    (trained / "manifest.json").write_text(json.dumps(made))
+    run, asked = score("math500", samples="0", RECIPE="qwen2.5-1.5b", backend="hf")
+    assert run.parent.name.startswith("qwen2.5-1.5b-my.model-")
+    scores = read_scores(run / "eval/my.model")
+    assert scores["settings"]["prompt"] == "think" and scores["settings"]["official"] == []
+    (modes,) = scores["tasks"].values()
+    assert asked == 3 and [*modes] == ["greedy"]
+    page = (run / "report/report.html").read_text()
+    assert "avg@" not in page and "greedy accuracy" in page
+    assert (trained / "README.md").read_text() == "its own scores"

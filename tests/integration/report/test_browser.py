@@ -20,8 +20,7 @@ from tests.unit.report.runs import (
     write_result,
     write_run,
 )
-from tests.unit.report.test_browse import run_browse
-from tests.unit.report.test_compare import run_compare
+from tests.unit.report.test_pages import run_browse, run_compare
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 pytestmark = [

@@ -3,11 +3,10 @@
 import sys
 
 import pytest
-import yaml
 
-from data_prep.builder import __main__ as build
 from eval.report import data_report
 from tests.files import write_rows
+from tests.unit.builder.helpers import run
 
 pytestmark = pytest.mark.integration
 
@@ -24,19 +23,12 @@ def test_what_the_builder_leaves_is_printed(tmp_path, monkeypatch, capsys):
     source = {"name": "generic", "file": "train.jsonl", "prompt_key": "q",
               "answer_key": "a", "level_key": "d",
               "difficulty": {"by": "level", "medium": 2, "hard": 4}}  # fmt: skip
-    recipe = {
-        "output_dir": "{run}/data",
-        "grpo": [source],
-        "test": [{"name": "gsm8k", "file": "test.jsonl", "split": "test"}],
-        "mix": {"grpo": {"easy": 0.5, "hard": 0.5, "size": 100}},
-        "on_bad_row": "skip",
-    }
-    (tmp_path / "data.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    argv = ["build", "--config", f"{tmp_path}/data.yaml", "--run_dir", f"{tmp_path}/run"]
-    monkeypatch.setattr(sys, "argv", argv)
-    build.main()
+    test = {"name": "gsm8k", "file": "test.jsonl", "split": "test"}
+    mix = {"grpo": {"easy": 0.5, "hard": 0.5, "size": 100}}
+    recipe = {"grpo": [source], "test": [test], "mix": mix, "on_bad_row": "skip"}
+    folder, _ = run(tmp_path, recipe | {"data_root": None})
     capsys.readouterr()
-    monkeypatch.setattr(sys, "argv", ["data_report", "--data", f"{tmp_path}/run/data"])
+    monkeypatch.setattr(sys, "argv", ["data_report", "--data", str(folder)])
     for room, num_shown in ((60, 3 + 1 + 1 + 1), (12, 1 + 1 + 1 + 1), (6, 0)):
         monkeypatch.setattr(data_report, "MAX_LINES", room)
         data_report.main()

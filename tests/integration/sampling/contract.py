@@ -4,7 +4,6 @@ A module that takes `EngineContract` has the fixtures `start` (function: checkpo
 and `model` (the folder of a random Qwen2).
 """
 
-import json
 import random
 import re
 import shutil
@@ -15,11 +14,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.sampling.store import Continuation, Request, Settings
+from tests.integration.harness.eval_runs import copy_with
 
 PROMPT = "Mia has 14 pens."
 PROMPTS = [PROMPT, *("19 - 3 = 16\n" * n + "How many pens?" for n in range(9))]
 GREEDY = Settings(16)
 SAMPLED = Settings(16, temperature=1.0, top_p=0.9)
+GENERATION = "generation_config.json"
 TASTE = {
     "do_sample": True, "temperature": 0.1, "top_k": 1, "top_p": 0.1, "repetition_penalty": 5.0,
     "max_length": 20, "max_new_tokens": 3, "no_repeat_ngram_size": 2, "min_new_tokens": 12,
@@ -84,14 +85,6 @@ def save_adapter(checkpoint, adapter, merged):
             torch.nn.init.normal_(weight, std=0.2)
     adapted.save_pretrained(adapter)
     adapted.merge_and_unload().save_pretrained(merged)
-
-
-def copy_with(folder, model, **values):
-    """A copy of a model with these values in its generation config."""
-    shutil.copytree(model, folder)
-    path = folder / "generation_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -159,10 +152,10 @@ class EngineContract:
         requests += [Request(prompt, GREEDY) for prompt in PROMPTS]
         plain = facts(answers(engine, requests))
         tokenizer, ids = AutoTokenizer.from_pretrained(model), reference[0][0]
-        other = start(copy_with(tmp_path / "taste", model, **TASTE))
+        other = start(copy_with(tmp_path / "taste", model, GENERATION, **TASTE))
         assert facts(answers(other, requests)) == plain
         ends = [tokenizer.eos_token_id, ids[6]]
-        other = start(copy_with(tmp_path / "ends", model, eos_token_id=ends))
+        other = start(copy_with(tmp_path / "ends", model, GENERATION, eos_token_id=ends))
         place = ids.index(ids[6])
         text = tokenizer.decode(ids[:place], skip_special_tokens=True)
         assert facts(answers(other, [Request(PROMPT, GREEDY)])) == [(text, place + 1, False)]

@@ -8,12 +8,12 @@ from unittest import mock
 import pytest
 
 from data_prep.sampling import problems as problems_module
-from data_prep.sampling.store import Completion
 from pipeline import manifest
-from pipeline.prompts import PROMPTS, build_completion, build_prompt
+from pipeline.prompts import PROMPTS, build_completion
 from stages import distill
-from tests.files import read_rows, write_rows
+from tests.files import read_rows
 from tests.integration.conftest import build_tiny_model
+from tests.integration.harness.eval_runs import Scripted, write_problems
 from tests.integration.sampling.test_openai_engine import answer, serve
 
 pytest.importorskip("openai", reason="the extra `distill` has the client")
@@ -25,16 +25,9 @@ TOTAL = NUM_PROBLEMS * NUM_SAMPLES
 @pytest.fixture
 def problems(tmp_path):
     """Problem n asks for n + n; the first has two golds."""
-    rows = [
-        {
-            "id": f"p{n}", "source": "sums", "level": n / 2, "prompt": build_prompt(f"{n} + {n}?"),
-            "question": f"{n} + {n}?", "answers": ["-1", "0"] if n == 0 else [str(2 * n)],
-            "answer_form": "box",
-        }
-        for n in range(NUM_PROBLEMS)
-    ]  # fmt: skip
     path = tmp_path / "problems.jsonl"
-    write_rows(path, rows)
+    golds = {f"{n} + {n}?": str(2 * n) for n in range(NUM_PROBLEMS)}
+    write_problems(path, golds | {"0 + 0?": ["-1", "0"]})
     return path
 
 
@@ -53,24 +46,17 @@ def tagged(body, _=0):
     return found
 
 
-class Reciting:
+def recite(thought, cut=()):
     """A checkpoint of one's own that is always right; the samples numbered `cut` are cut off."""
 
-    def __init__(self, thought, cut):
-        self.asked, self._thought, self._cut = [], thought, cut
+    def write(request):
+        number = int(request.prompt.partition("user\n")[2].split()[0])
+        text = f"<think>\n{thought.format(request.sample)}\n</think>\n\n\\boxed{{{2 * number}}}"
+        if request.prompt.endswith("<think>\n"):
+            text = text.removeprefix("<think>")
+        return text, request.sample in cut
 
-    def complete(self, requests):
-        self.asked.extend(requests)
-        for index, request in enumerate(requests):
-            number = int(request.prompt.partition("user\n")[2].split()[0])
-            thought = self._thought.format(request.sample)
-            text = f"<think>\n{thought}\n</think>\n\n\\boxed{{{2 * number}}}"
-            if request.prompt.endswith("<think>\n"):
-                text = text.removeprefix("<think>")
-            yield index, Completion(text, 5, cut_off=request.sample in self._cut)
-
-    def close(self):
-        pass
+    return write
 
 
 SERVER = {"backend": "openai", "base_url": "http://server.test/v1"}
@@ -130,21 +116,17 @@ def test_two_teachers_of_the_same_problems(problems, tmp_path, tiny_model_dir, c
     """A server and a checkpoint: one file, which the data build takes with both traces."""
     from data_prep.builder import __main__ as build
 
-    others = [
-        SERVER | {"name": "QwQ", "prompt": "answer_tags", "keep": 2},
-        {
-            "name": "own",
-            "model_name_or_path": str(tiny_model_dir),
-            "dtype": "float32",
-            "num_samples": 1,
-        },
-    ]
+    own = {"name": "own", "model_name_or_path": str(tiny_model_dir), "dtype": "float32"}
+    server = SERVER | {"name": "QwQ", "prompt": "answer_tags", "keep": 2}
+    others = [server, own | {"num_samples": 1}]
     recipe, folder, load = tmp_path / "distill.yaml", tmp_path / "out", problems_module.load_engine
     recipe.write_text(json.dumps({"teachers": others}))
 
     def load_engine(checkpoint, key, args, rank):
         is_server = args.backend == "openai"
-        return load(checkpoint, key, args, rank) if is_server else Reciting("by hand", ())
+        if is_server:
+            return load(checkpoint, key, args, rank)
+        return Scripted(tiny_model_dir, recite("by hand"))
 
     with serve(tagged) as server, mock.patch.object(problems_module, "load_engine", load_engine):
         rows = run(folder, problems, config=recipe)
@@ -177,13 +159,14 @@ def test_two_teachers_of_the_same_problems(problems, tmp_path, tiny_model_dir, c
 
 @pytest.mark.parametrize("is_prefilled", [False, True])
 def test_a_teacher_of_one_s_own(problems, tmp_path, is_prefilled):
-    model, engine = tmp_path / "model", Reciting("no. {}", (0,))
+    model = tmp_path / "model"
     model.mkdir()
     build_tiny_model(model)
     if is_prefilled:
         template = model / "chat_template.jinja"
         assert "assistant\n{%" in template.read_text()
         template.write_text(template.read_text().replace("assistant\n{%", "assistant\n<think>\n{%"))
+    engine = Scripted(model, recite("no. {}", (0,)))
     with mock.patch("data_prep.sampling.problems.load_engine", return_value=engine):
         rows = run(tmp_path / "out", problems, model_name_or_path=model, dtype="float32")
     tail = "<|im_start|>assistant\n" + ("<think>\n" if is_prefilled else "")

@@ -4,11 +4,13 @@ import json
 import sys
 import threading
 from contextlib import closing, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
 import httpx
 import pytest
+import yaml
 
 from data_prep.sampling import openai as openai_server
 from data_prep.sampling.openai import OpenAIEngine
@@ -17,6 +19,7 @@ from pipeline.errors import UserError
 
 pytest.importorskip("openai", reason="the extra `distill` has the client")
 pytestmark = pytest.mark.integration
+CASES = yaml.safe_load(Path(__file__).with_name("server.yaml").read_text(encoding="utf-8"))
 SETTINGS = Settings(24, temperature=0.6, top_p=0.95)
 MESSAGES = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "2 + 2?"}]
 REQUESTS = [Request(json.dumps(MESSAGES), SETTINGS, sample) for sample in range(6)]
@@ -29,6 +32,15 @@ def answer(content, reasoning=None, finish_reason="stop"):
     return {"id": "1", "object": "chat.completion", "choices": [choice]} | {
         "usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
     }
+
+
+def reply_of(case):
+    """What `serve` makes of a case of server.yaml."""
+    if "status" in case:
+        return case["status"], {"error": {"message": case["message"]}}
+    if "httpx" in case:
+        return getattr(httpx, case["httpx"])("a fault")
+    return case["html"].encode() if "html" in case else case["json"]
 
 
 @contextmanager
@@ -93,23 +105,15 @@ def test_what_is_asked(monkeypatch, key, sent):
     assert {headers["authorization"] for headers in server.headers} == {f"Bearer {sent}"}
 
 
-@pytest.mark.parametrize(
-    ("given", "text", "num_tokens", "cut_off"),
-    [
-        (answer("<think>so</think> 4"), "<think>so</think> 4", 7, False),
-        (answer("\n\n4", "so\n"), "<think>\nso\n</think>\n\n4", 7, False),
-        (answer("so</think> 4"), "<think>so</think> 4", 7, False),
-        (answer("<think>so, so", finish_reason="length"), "<think>so, so", 7, True),
-        (answer(None, "so, so", "length"), "<think>\nso, so\n</think>\n\n", 7, True),
-        (answer("4") | {"usage": None}, "4", 0, False),
-    ],
-)
+@pytest.mark.parametrize(("given", "text", "num_tokens", "cut_off"), CASES["thoughts"])
 def test_where_a_thought_may_stand(given, text, num_tokens, cut_off):
-    for name in ("reasoning", "reasoning_content"):
-        message = dict(given["choices"][0]["message"])
-        message[name] = message.pop("reasoning_content")
-        reply = given | {"choices": [given["choices"][0] | {"message": message}]}
-        with serve(lambda *_, reply=reply: reply) as server:
+    """In either column beside the content, or in the content itself."""
+    words = {key: value for key, value in given.items() if key != "usage"}
+    reply = answer(**words) | {key: value for key, value in given.items() if key == "usage"}
+    message = reply["choices"][0]["message"]
+    for old, new in (("reasoning_content", "reasoning"), ("reasoning", "reasoning_content")):
+        message[new] = message.pop(old)
+        with serve(lambda *_: reply) as server:
             (found,) = complete(server.url, REQUESTS[:1])
         assert (str(found), found.num_tokens, found.cut_off) == (text, num_tokens, cut_off)
 
@@ -126,24 +130,11 @@ def test_requests_are_under_way_side_by_side():
         assert len(complete(server.url, concurrency=3)) == 6
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ((500, {"error": {"message": "out of \x1b memory\nline 2"}}), "out of .*'s log"),
-        ((400, {"error": {"message": "max_tokens is too large"}}), "too large.*max_new_tokens"),
-        ((401, {"error": {"message": "no"}}), "AuthenticationError .*variable OPENAI_API_KEY"),
-        ((404, {"error": {"message": "no such model"}}), "no such model.*model_name_or_path"),
-        (b"<html>It works!</html>", "base_url should end in /v1"),
-        ({"choices": []}, "see the server's log"),
-        ({"error": "busy"}, "see the server's log"),
-        (httpx.ReadError("cut"), "APIConnectionError .*start the server or correct base_url"),
-        (httpx.ReadTimeout("slow"), "APITimeoutError .*raise timeout_s"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "words"), CASES["faults"])
 def test_faults_that_stay(monkeypatch, fault, words):
     monkeypatch.setattr(openai_server, "MAX_RETRIES", 1)
     with (
-        serve(lambda *_: fault) as server,
+        serve(lambda *_: reply_of(fault)) as server,
         pytest.raises(UserError, match=f"^base_url: http://.*/v1: .*{words}") as info,
     ):
         complete(server.url)
@@ -152,21 +143,10 @@ def test_faults_that_stay(monkeypatch, fault, words):
     )
 
 
-@pytest.mark.parametrize(
-    ("reply", "refusal", "notices"),
-    [
-        (httpx.ConnectError("refused"), "of teacher: APIConnectionError .*vllm serve teacher", 0),
-        (httpx.ConnectTimeout("silent"), "of teacher: APITimeoutError", 0),
-        ((401, {"error": {"message": "no"}}), "variable OPENAI_API_KEY", 0),
-        ({"data": [{"id": "other"}, {"id": "teacher"}]}, "", 0),
-        ({"data": [{"id": "other"}]}, "", 1),
-        ((404, {}), "", 1),  # it may serve the model all the same
-        (b"<html>It works!</html>", "", 1),
-    ],
-)
+@pytest.mark.parametrize(("reply", "refusal", "notices"), CASES["models"])
 def test_a_server_is_looked_for_before_it_is_asked(capsys, reply, refusal, notices):
     with (
-        serve(lambda *_: reply) as server,
+        serve(lambda *_: reply_of(reply)) as server,
         closing(OpenAIEngine("teacher", "http://user:pl4nted@server.test/v1", 2, 30.0)) as engine,
     ):
         if refusal:

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from data_prep.sampling import SamplingArguments, vllm
 from data_prep.sampling.store import Continuation, Request, Settings
-from data_prep.sampling.vllm import VllmEngine, choose_visible, lora_rank
+from data_prep.sampling.vllm import VllmEngine, lora_rank
 from pipeline.errors import UserError
 from tests.integration.sampling.contract import (
     PROMPTS,
@@ -94,13 +94,6 @@ class TestVllmEngine(EngineContract):
         monkeypatch.setitem(sys.modules, "vllm", None)
         with pytest.raises(UserError, match=r"vLLM is not installed.*make gpu-env"):
             start(model, seed=1)
-
-
-def test_devices():
-    assert choose_visible(None, 3) == "3"
-    assert choose_visible("4, 5", 1) == "5"
-    with pytest.raises(UserError, match="'4' has no GPU for process 1"):
-        choose_visible("4", 1)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """The audit without a recipe: its cases, its verdict and its page."""
 
 import copy
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from eval.audit.__main__ import MAX_FAULTS
 from eval.audit.cases import (
@@ -16,18 +18,14 @@ from eval.audit.cases import (
     wrong_answers,
 )
 from eval.audit.checks import GOLD, SUM, Line
-from eval.audit.page import MAX_CHARS, MAX_LINES, percent, show, write
+from eval.audit.page import MAX_CHARS, MAX_LINES, show, write
 from eval.audit.parsers import PARSERS
 from eval.audit.verdict import count_tricks, find_failures, find_rates, judge
 from grading.grade import grade_all
 from pipeline.prompts import ANSWER_FORMS, BARE_FORMS, THINK_OPEN
 
-GOLDS = [
-    "72", "-3", "1,234", "0.5", "50\\%", r"\$18", r"\frac{3}{4}", r"-\frac{1}{2}", r"2\sqrt{3}",
-    r"\pi", "(3, -5)", "[0, 1)", r"(-\infty, 2] \cup [5, \infty)",
-    r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\text{even}", "Evelyn", "C", "x^2+2x+1",
-    "y = 2x + 1", "1, 2, 3", r"\{1, 2\}", "120^\\circ", "3:5", "2^{10}", "2+3i", "10:30",
-]  # fmt: skip
+TABLES = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
+GOLDS = TABLES["golds"]
 
 
 def verdicts(form, completions, golds, **more):
@@ -70,29 +68,14 @@ def test_a_trick_that_holds_the_gold_would_be_paid_without_its_fault(form):
     assert len({*texts.values()}) == len(TRICKS)
 
 
-@pytest.mark.parametrize(
-    ("golds", "wrong"),
-    [
-        (["72", "5", "x+1"], ["5", "72", "72"]),
-        (["72"], [SPARE[0]]),
-        (["7", "7.0", "17"], ["17", "17", "7"]),
-        (["17"], [SPARE[1]]),
-    ],
-)
+@pytest.mark.parametrize(("golds", "wrong"), TABLES["wrong"])
 def test_a_wrong_answer_is_another_problems_where_it_can_be(golds, wrong):
-    assert wrong_answers([{"answers": [gold]} for gold in golds]) == wrong
+    expected = [SPARE[one] if isinstance(one, int) else one for one in wrong]
+    assert wrong_answers([{"answers": [gold]} for gold in golds]) == expected
 
 
-LINES = [
-    *[Line("a", row, GOLD, "reward", "", True, "is 0" if row < 6 else "") for row in range(8)],
-    Line("a", 0, GOLD, "template", "", True, ""),
-    Line("a", 0, "empty box", "reward", "own", True, "is rewarded"),
-    Line("a", 1, "empty box", "reward", "own", True, "is rewarded"),
-    Line("a", 0, "empty box", "reward", SUM, True, "earns 1"),
-    Line("a", 1, "empty box", "reward", SUM, True, ""),
-    Line("b", 0, "empty box", "task", "", True, ""),
-    Line("b", 0, "gold denied", "task", "", False, "is rewarded"),
-]
+NAMES = {"GOLD": GOLD, "SUM": SUM}
+LINES = [Line(*(NAMES.get(one, one) for one in line)) for line in TABLES["lines"]]
 TABLE = pd.DataFrame(LINES, columns=Line._fields, dtype=object).astype({"applies": bool})
 
 
@@ -111,38 +94,16 @@ def test_what_is_read_off_the_table():
     assert faults == [*golds, (0, "is rewarded"), (0, "earns 1")]
 
 
-SHARES = {"ours": 1.0} | dict.fromkeys(PARSERS.values(), 0.4)
-REPORT = {
-    "recipe": "configs/tiny-cpu",
-    "tokenizer": "the recipe's",
-    "max_new_tokens": 96,
-    "sets": {
-        "sft_train": {
-            "num_rows": 32_000,
-            "rates": {"question": 1.0, "template": 1.0, "reward": 0.98996, "task": None},
-            "official": {},
-        },
-        "arc_challenge": {
-            "num_rows": 1_319,
-            "rates": {"question": 1.0, "template": 1.0, "reward": None, "task": 0.9996},
-            "official": dict.fromkeys(("own form", "sentence", "displayed"), SHARES),
-        },
-    },
-    "tricks": {
-        name: {"num_rows": 1_200, "num_paid": at % 2, "num_above": 0}
-        for at, name in enumerate(TRICKS)
-    },
-    "failures": [],
-    "skipped": {},
-    "notes": ["sft_train: 91.3 % of its <answer> tags fit"],
-    "passes": False,
-    "faults": ["a | b", "[bold]two[/bold]"],
-}
-
-
 @pytest.fixture
 def report():
-    return copy.deepcopy(REPORT)
+    """A report of two sets, in which every other exploit is rewarded."""
+    made = copy.deepcopy(TABLES["report"])
+    forms = made["sets"]["arc_challenge"]["official"]
+    for form, share in forms.items():
+        forms[form] = {"ours": 1.0} | dict.fromkeys(PARSERS.values(), share)
+    tricks = enumerate(TRICKS)
+    counts = {"num_rows": 1_200, "num_above": 0}
+    return made | {"tricks": {name: counts | {"num_paid": at % 2} for at, name in tricks}}
 
 
 def test_judge_names_each_fault(report):
@@ -164,11 +125,6 @@ def test_judge_names_each_fault(report):
     for rate, is_enough in ((0.99, True), (0.9899, False), (1.0, True)):
         report["sets"]["sft_train"]["rates"]["reward"] = rate
         assert (judge(report, rewards) == []) is is_enough
-
-
-def test_percent_rounds_down():
-    shown = {None: "-", 1: "100.0", 0.99999: "99.9", 0.98996: "98.9", 0.99: "99.0", 0.29: "29.0"}
-    assert {share: percent(share) for share in shown} == shown
 
 
 def test_tables_fit_a_terminal_uncut(report, monkeypatch, capsys):

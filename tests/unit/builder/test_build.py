@@ -1,7 +1,6 @@
 """The data build: counts that add up, determinism, notices, and clean failure."""
 
 import json
-import re
 from pathlib import Path
 
 import pyarrow
@@ -10,12 +9,10 @@ import pytest
 import yaml
 
 from data_prep import schema
-from data_prep.builder import __main__ as build
 from data_prep.builder.recipe import DataArguments, Source
 from data_prep.builder.rows import Job, read_source
-from data_prep.builder.write import REMEDIES, Spool
+from data_prep.builder.write import Spool
 from data_prep.schema import Problem
-from pipeline import manifest
 from pipeline.errors import UserError
 from tests.files import read_rows, write_rows
 from tests.unit.builder.helpers import run
@@ -25,7 +22,6 @@ LEFT = sorted([*OUTPUTS, "contamination.jsonl", "dropped.jsonl", "manifest.json"
 TRAIN = {"name": "gsm8k", "file": "train.jsonl"}
 GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
 BAD_RECIPES = yaml.safe_load(Path(__file__).with_name("bad_recipes.yaml").read_text("utf-8"))
-ONE = {"q": "What is 1 plus 1?", "a": "2", "s": "1+1=2", "l": 2}
 NO_BENCHMARK = (
     "notice: gsm8k may hold problems of benchmarks, and no benchmark is set; set decontaminate: "
     "[gsm8k, math500, aime24, aime25]\n"
@@ -61,22 +57,6 @@ def said_by(tmp_path, recipe, capsys):
     return capsys.readouterr().err, made
 
 
-@pytest.mark.parametrize(
-    ("changes", "forms", "final"),
-    [
-        ({}, ["box"] * 4, "\\boxed{1}"),
-        ({"answer_form": "tags"}, ["tags"] * 4, "<answer>1</answer>"),
-        ({"prompt": "answer_tags", "eval_prompt": "think"}, ["tags", "tags", "box", "box"],
-         "<answer>1</answer>"),
-    ],
-)  # fmt: skip
-def test_the_form_of_the_answer_is_the_recipes(tmp_path, recipe, changes, forms, final):
-    folder, _ = run(tmp_path, recipe | changes)
-    rows = [read_rows(folder / name) for name in OUTPUTS]
-    assert [{row["answer_form"] for row in found} for found in rows] == [{form} for form in forms]
-    assert any(row["completion"].endswith(final) for row in rows[1])
-
-
 def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     folder, written = run(tmp_path, recipe)
     assert sorted(p.name for p in folder.iterdir()) == LEFT
@@ -109,13 +89,6 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     assert err == NO_BENCHMARK
 
 
-def test_a_made_problem_that_repeats_a_test_question_names_its_source(tmp_path, recipe):
-    made = {"name": "synthetic", "split": "test"}
-    sets = {"test": [made | {"sample": 5}], "validation": [made | {"sample": 9}]}
-    folder, _ = run(tmp_path, recipe | sets)
-    assert {pair["source"] for pair in read_rows(folder / "contamination.jsonl")} == {"synthetic"}
-
-
 def test_a_sample_is_drawn_of_what_cleaning_leaves_whatever_the_order(tmp_path, recipe):
     def drawn(*sources, **changes):
         folder, written = run(tmp_path, {"sft": [*sources], "test": recipe["test"]} | changes)
@@ -143,15 +116,6 @@ def test_bad_recipes(tmp_path, recipe, change, words):
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
-def test_the_same_source_twice_gives_duplicates_and_two_files_ids_of_their_own(tmp_path, recipe):
-    _, written = run(tmp_path, {"sft": [TRAIN] * 2})
-    assert written["outputs"]["sft_train.jsonl"]["rows_out"] == 50
-    write_gsm8k(tmp_path / "other.jsonl", range(200, 210))
-    folder, _ = run(tmp_path, {"sft": [TRAIN, {"name": "gsm8k", "file": "other.jsonl"}]})
-    ids = {row["id"] for row in read_rows(folder / "sft_train.jsonl")}
-    assert {"gsm8k-train-0", "gsm8k-train2-0"} < ids and len(ids) == 50 + 10
-
-
 def svamp(number, **changes):
     """A row of SVAMP, `( number + 1 )`."""
     row = {"Body": f"Ann has {number} books and buys 1 more.", "Question": "How many has she now?"}
@@ -177,22 +141,6 @@ def test_svamp_in_one_file_has_the_hub_s_splits(tmp_path, monkeypatch):
             assert written["outputs"][name]["rows_in"] == 2
 
 
-def test_shards_of_the_hub_and_a_prompt_of_two_columns(tmp_path, monkeypatch):
-    columns = {"Body": "Ann has {} pens.", "Question": "How many?"}
-    source = {"name": "generic", "file": "shards", "question": "{Body} {Question}"}
-    source["answer_key"] = "Answer"
-    (tmp_path / "shards").mkdir()
-    for shard in (1, 2):
-        row = {name: text.format(shard) for name, text in columns.items()} | {"Answer": shard}
-        write_rows(tmp_path / f"shards/{shard}.jsonl", [row])
-        folder, made = run(tmp_path, {"grpo": [source]})
-        assert made["rows_in"] == shard  # a new shard makes the build anew
-    asked = {row["question"] for row in read_rows(folder / "grpo_train.jsonl")}
-    assert asked == {"Ann has 1 pens. How many?", "Ann has 2 pens. How many?"}
-    with pytest.raises(UserError, match="missing column 'None'"):
-        run(tmp_path, {"grpo": [source | {"question": "{None}"}]})
-
-
 def test_a_file_of_the_hub_is_fetched_and_read_as_a_local_one(tmp_path, monkeypatch):
     path = tmp_path / "boba.jsonl"
     write_rows(path, [{"prompt": "q", "solutions": ["1"]}] * 3)
@@ -200,50 +148,6 @@ def test_a_file_of_the_hub_is_fetched_and_read_as_a_local_one(tmp_path, monkeypa
     source = Source("areal_boba", hub="owner/set", hub_file="boba.jsonl")
     found = read_source(Job(source, "train", "grpo", DataArguments("out")))
     assert [where for _, where, _ in found] == [f"{path}:{n}" for n in (1, 2, 3)]
-
-
-@pytest.mark.parametrize(
-    ("rows", "key", "extra", "reason", "remedy"),
-    [
-        ([{"q": "How many?", "a": ""}] * 3, "grpo", {}, "no_answer", "answer_key"),
-        ([{"q": "How many?", "a": "3"}] * 3, "sft", {}, "no_solution", "solution_key"),
-        ([{"q": "How many?", "a": "3", "l": 1}] * 3, "grpo",
-         {"level_key": "l", "min_level": 2}, "level", "min_level"),
-        ([{"q": f"Which of {n}?", "choices": ["a", "b"], "a": 1} for n in range(3)]
-         + [{"q": "How many?", "a": ""}], "test", {}, "multiple_choice", "another source"),
-        ([{"q": "How many?", "a": "3"}, {"q": "How many?", "a": "4"}], "grpo", {},
-         "conflicting_gold", "copies"),
-    ],
-)  # fmt: skip
-def test_where_no_row_is_left_the_log_stays_and_the_commonest_reason_is_shown(
-    tmp_path, rows, key, extra, reason, remedy
-):
-    """The build before keeps its files, and the one after is not refused."""
-    path, source = tmp_path / "a.jsonl", GENERIC | extra | {"solution_key": "s"}
-    write_rows(path, [ONE])
-    folder, made = run(tmp_path, {key: [source]})
-    (output,) = made["outputs"]
-    before = (folder / output).read_bytes()
-    write_rows(path, rows)
-    with pytest.raises(UserError) as error:
-        run(tmp_path, {key: [GENERIC | extra]})
-    text = str(error.value)
-    assert "\n" not in text and remedy in text and f"{path}:" in text
-    logged = read_rows(folder / "dropped.jsonl")
-    assert len(logged) == len(rows) and logged[0]["reason"] == reason
-    assert (folder / output).read_bytes() == before and manifest.read(folder) == made
-    write_rows(path, [ONE, ONE | {"q": "What is 1 and 1?"}])
-    assert run(tmp_path, {key: [source]})[1]["rows_out"] == 2
-    assert read_rows(folder / "dropped.jsonl") == []
-
-
-def test_every_reason_has_a_remedy_unless_another_source_is_it():
-    folder = Path(build.__file__).parents[1]
-    places = [*folder.glob("builder/*.py"), *folder.glob("sources/*.py")]
-    text = "".join(path.read_text(encoding="utf-8") for path in places)
-    reasons = set(re.findall(r'Drop\(\s*"([a-z_]+)"', text))
-    assert {"no_answer", "unfilled_template", "gold_refused", "empty_thought"} < reasons
-    assert reasons - REMEDIES.keys() == {"image", "proof", "not_math", "invalid_problem"}
 
 
 SUMS = [{"q": f"What is {n} plus {7 * n}?", "a": 8 * n} for n in range(11, 16)]
@@ -283,15 +187,6 @@ def test_a_set_that_holds_back_most_rows_is_named_with_its_key(
     said, made = said_by(tmp_path, recipe, capsys)
     assert f"`{key}` holds them back" in said and "`sample`" in said
     assert (made and made["counts"]["grpo_train"]) == num_left
-
-
-def test_rows_of_a_benchmark_are_not_the_recipe_s_own_choice(tmp_path):
-    (tmp_path / "gsm8k").mkdir()
-    question = "A train covers 180 miles in 3 hours at one speed. How fast is it, in miles an hour?"
-    write_rows(tmp_path / "gsm8k/test.jsonl", [{"question": question, "answer": "#### 60"}])
-    write_rows(tmp_path / "a.jsonl", [{"q": question, "a": "60"}])
-    with pytest.raises(UserError, match=r"grpo: no problem is left .* in no evaluation set"):
-        run(tmp_path, {"grpo": [GENERIC], "decontaminate": ["gsm8k"]})
 
 
 def test_rows_that_stay_and_are_to_be_looked_at_are_counted(tmp_path, capsys):

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 - the apostrophe of GSM8K
-"""Decontamination: what counts as an evaluation question seen in training, and what does not."""
+"""Decontamination: words of a question, and what counts as one that was seen in training."""
 
 import random
 import re
@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from data_prep.decontamination.index import EvalIndex, is_retold, same_wording
+from data_prep.decontamination.text import content, normalise_question, tokenise
 from data_prep.schema import Problem
 
 CASES = yaml.safe_load(Path(__file__).with_name("copies.yaml").read_text(encoding="utf-8"))
 QUESTIONS = CASES["questions"]
-EGGS, RATIO, PRIMES = (QUESTIONS[name][1] for name in ("eggs", "ratio", "primes"))
+EGGS, RATIO = (QUESTIONS[name][1] for name in ("eggs", "ratio"))
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +34,16 @@ SPACED = EGGS.upper().replace(" ", "  ")
 
 
 @pytest.mark.parametrize(
-    ("case", "name", "gold", "question"),
-    [*CASES["leaks"], ["spacing", "eggs", "18", SPACED], ["another gold", "eggs", "20", EGGS]],
+    ("case", "name", "gold", "question", "kind"),
+    [
+        *CASES["leaks"],
+        ["spacing", "eggs", "18", SPACED, "exact"],
+        ["another gold", "eggs", "20", EGGS, "exact"],
+    ],
 )
-def test_leaks_are_found(index, case, name, gold, question):
+def test_leaks_are_found(index, case, name, gold, question, kind):
     match = index.find(question, [gold])
-    assert match is not None and match.id == name
+    assert match is not None and (match.id, match.kind) == (name, kind)
     assert match.benchmark == "set" and match.question == QUESTIONS[name][1]
 
 
@@ -47,77 +52,16 @@ def test_clean_questions_are_not(index, case, gold, question):
     assert index.find(question, [gold]) is None
 
 
-ASIDE = "Her neighbor Lena owns 12 cows and 9 goats."
-INSTRUCTION = (
-    " Use the following format. Step 1: what is known. Step 2: what is sought. Step 3: the plan. "
-    "After that, write the result on a line of its own, in at most 50 words."
-)
-BAG = (
-    "A bag of flour is divided into 7 portions of 2 kilograms each. How many kilograms of flour "
-    "were in 3 such bags?"
-)
-MUFFINS = " and bakes muffins for her friends every day with four"
-
-
-def shuffled(text):
-    first, *others = re.split(r"(?<=[.?]) ", text)
-    return " ".join([*others, first])
-
-
-# A change, the question that is changed, and whether the copy counts whatever its gold.
-COPIES = {
-    "an aside, long": (lambda text: text.replace("She sells", f"{ASIDE} She sells"), EGGS, True),
-    "an aside, middle": (lambda text: text.replace("How many", f"{ASIDE} How many"), BAG, True),
-    "an aside within a sentence": (lambda text: text.replace("of 2", f"of {ASIDE} 2"), BAG, False),
-    "shuffled": (shuffled, EGGS, True),
-    "shuffled, two sentences": (shuffled, BAG, True),
-    "the end is missing": (lambda text: text.rpartition(" How")[0], BAG, False),
-    "the start is missing": (lambda text: text[len("A bag of flour is") :], BAG, False),
-    "the middle is missing": (lambda text: text.replace(MUFFINS, ""), EGGS, False),
-    "instruction after a short one": (lambda text: text + INSTRUCTION, PRIMES, True),
-    "asides around a short one": (lambda text: f"{ASIDE} {text} {ASIDE}", PRIMES, True),
-}
-
-
-@pytest.mark.parametrize("case", COPIES)
-def test_a_changed_copy_is_found_and_none_with_another_number(case):
-    change, question, is_any_gold = COPIES[case]
-    index = index_of(question)
-    copy = change(question)
+@pytest.mark.parametrize(("case", "name", "old", "new", "is_any_gold"), CASES["changed"])
+def test_a_changed_copy_is_found_and_none_with_another_number(case, name, old, new, is_any_gold):
+    question = QUESTIONS[name][1]
+    index, copy = index_of(question), re.sub(old, new, question)
     assert copy != question and index.find(copy, ["18"]).kind in ("embedded", "reworded")
     assert (index.find(copy, ["20"]) is not None) == is_any_gold
     number = re.search(r"\d+", question)[0]
     for other in ("10", "9"):
-        assert index.find(change(question.replace(number, other, 1)), ["18"]) is None
-
-
-def test_numbers_that_changed_places_or_came_from_elsewhere_make_no_copy():
-    swapped = BAG.replace("7", "x").replace("3 such", "7 such").replace("x", "3")
-    cubes = "Find all of the roots of $(x - 3)^3 + (x - 7)^3 = (2x - 10)^3$ over the reals."
-    aside = EGGS.replace("$2", "$5").replace("She sells", "Her 2 dogs bark. She sells")
-    moved = shuffled(EGGS.replace("16", "17"))
-    others = (swapped, shuffled(swapped), cubes.replace("3)", "13)", 1) + INSTRUCTION, aside, moved)
-    for question in others:
-        assert index_of(BAG, cubes, EGGS).find(question, ["18"]) is None
-
-
-@pytest.mark.parametrize(
-    "part", ["Janet's ducks lay 16 eggs per day.", "She eats three for breakfast. How much?"]
-)
-def test_a_part_of_few_words_or_of_little_of_the_question_is_no_copy(part):
-    assert index_of(EGGS).find(part, ["18"]) is None
-
-
-def test_a_number_that_only_moved_is_no_other_number():
-    moved = BAG.replace(" into 7 portions of 2 kilograms each", " of 2 kilograms each, 7 portions")
-    assert index_of(BAG).find(moved, ["18"]).kind == "reworded"
-
-
-def test_the_gold_decides_about_a_reworded_question(index):
-    reworded = EGGS.replace("bakes muffins for her friends every day", "gives her friends")
-    reworded = reworded.replace("farmers' market daily", "market")
-    assert index.find(reworded, ["18"]).kind == "reworded"
-    assert index.find(reworded, ["20"]) is None
+        another = re.sub(old, new, question.replace(number, other, 1))
+        assert index.find(another, ["18"]) is None
 
 
 def test_kinds_and_scores(index):
@@ -171,66 +115,30 @@ def made_up(count):
     return ["".join(rng.choices(string.ascii_lowercase[:18], k=10)) for _ in range(count)]
 
 
-def is_found(theirs, mine):
-    return index_of(" ".join(theirs)).find(" ".join(mine), ["18"]) is not None
-
-
-def with_others(words, places):
-    """The words with another one at each of these places."""
-    others = iter(made_up(60)[30:])
-    return [next(others) if at in places else word for at, word in enumerate(words)]
-
-
-@pytest.mark.parametrize(
-    ("num_words", "num_changed", "expected"),
-    [
-        (20, 3, True),  # 34 of 40 words are aligned: 0.85
-        (26, 4, False),  # 44 of 52: 0.846
-        (15, 2, True),  # 26 of 30, of a question that is just long enough
-        (14, 2, False),  # 24 of 28, but too short to lose a number
-    ],
-)
-def test_how_much_of_a_copy_that_lost_a_number_must_be_the_same(num_words, num_changed, expected):
-    theirs = made_up(num_words)
-    theirs[4] = "57"
-    places = range(4, 4 + 3 * num_changed, 3)
-    assert is_found(theirs, with_others(theirs, places)) == expected
-
-
-@pytest.mark.parametrize(("places", "expected"), [((4, 12, 8, 24), True), ((4, 12, 20, 8), False)])
-def test_a_long_copy_may_have_lost_two_numbers(places, expected):
-    """Four of thirty words change."""
-    theirs = made_up(30)
-    theirs[4], theirs[12], theirs[20] = "57", "58", "59"
-    assert is_found(theirs, with_others(theirs, places)) == expected
-
-
-@pytest.mark.parametrize(
-    ("num_words", "places", "expected"),
-    [(20, (0, 10, 11), True), (26, (0, 1, 13, 14), False)],  # 0.15 and 0.154 of the words
-)
-def test_how_many_words_may_be_in_no_piece(num_words, places, expected):
-    theirs = made_up(num_words)
-    mine = with_others(theirs, places)
-    half = num_words // 2
-    assert is_found(theirs, mine[half:] + mine[:half]) == expected
-
-
-@pytest.mark.parametrize(("signs", "score"), CASES["bars"])
-def test_a_copy_on_either_side_of_each_bar(signs, score):
-    words, others, theirs, mine = made_up(70), iter(made_up(140)[70:]), [], []
-    for sign, word in zip(signs, words, strict=False):
-        theirs += [word] * (sign != "+")
-        mine += [word] * (sign == "=") + [next(others)] * (sign in "x+")
-    match = index_of(" ".join(theirs)).find(" ".join(mine), ["18"])
-    assert match.score == score if score else match is None
-
-
-@pytest.mark.parametrize(("size", "expected"), [(3, True), (2, False)])
-def test_pieces_of_three_words_may_be_in_another_order(size, expected):
-    theirs = made_up(24)
-    pieces = [theirs[at : at + size] for at in range(6, 24, size)]
-    assert is_found(theirs, sum(pieces[::-1], theirs[:6])) == expected
+@pytest.mark.parametrize("bar", CASES["bars"])
+def test_a_copy_on_either_side_of_each_bar(bar):
+    signs, score, *order = bar
+    words, others, numbers = iter(made_up(70)), iter(made_up(140)[70:]), iter(["57", "58", "59"])
+    theirs, pieces = [], []
+    for piece in signs.split("|"):
+        mine = []
+        for sign in piece:
+            word = next(numbers) if sign in "9#" else next(words)
+            if sign != "+":
+                theirs.append(word)
+            if sign in "=9":
+                mine.append(word)
+            elif sign != "-":
+                mine.append(next(others))
+        pieces.append(mine)
+    if order:
+        pieces = [pieces[at] for at in order[0]]
+    copy = " ".join(word for mine in pieces for word in mine)
+    match = index_of(" ".join(theirs)).find(copy, ["18"])
+    if score is True or score is None:
+        assert (match is not None) == bool(score)
+    else:
+        assert match.score == score
 
 
 @pytest.mark.parametrize(("num_questions", "expected"), [(40, True), (41, False)])
@@ -253,38 +161,54 @@ def test_the_six_nearest_questions_are_looked_at(num_nearer, expected):
     assert (match is not None) == expected
 
 
-SIX, SEVEN = " ".join(made_up(6)), " ".join(made_up(7))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        ("planes", "planet", True),  # a slip in a word of six letters
-        ("plane", "plant", False),
-        ("abcd wxyz", "wxyz abcd", True),  # names of a formula have up to three letters
-        ("abc xyz", "xyz abc", False),
-        (SIX, SIX.replace(" ", "s ") + "s", True),
-        (SEVEN, SEVEN.replace(" ", "s ") + "s", False),
-    ],
-)
-def test_which_words_are_slips_and_which_names(first, second, expected):
-    assert same_wording(first.split(), second.split()) == expected
-
-
-@pytest.mark.parametrize(
-    ("num_formula", "num_shared", "num_words", "expected"),
-    [
-        (8, 18, 20, True),
-        (7, 18, 20, False),
-        (8, 17, 19, False),
-        (8, 34, 40, True),  # 0.85
-        (8, 33, 39, False),
-    ],
-)
-def test_a_problem_is_retold_by_a_long_run_with_a_long_formula(
-    num_formula, num_shared, num_words, expected
-):
+def shares_run(num_formula, num_shared, num_words):
+    """Whether texts with a run of words, a formula in front, are one problem that is retold."""
     words, num_own = made_up(100), num_words - num_shared
     shared = [*"abcdefgh"[:num_formula], *words[: num_shared - num_formula]]
     first, second = shared + words[40 : 40 + num_own], shared + words[70 : 70 + num_own]
-    assert is_retold(first, second) == expected
+    return is_retold(first, second)
+
+
+def has_tokens(text):
+    return all(tokenise(text))
+
+
+def same_tokens(first, second):
+    return tokenise(first) == tokenise(second)
+
+
+def same_text(first, second):
+    return normalise_question(first) == normalise_question(second)
+
+
+def same_content(first, second):
+    return content(tokenise(first)) == content(tokenise(second))
+
+
+def is_wording(first, second):
+    return same_wording(content(tokenise(first)), content(tokenise(second)))
+
+
+def is_another_text(text, sign):
+    return not same_text(f"Find ${text}=2$.", f"Find ${text}{sign}=2$.")
+
+
+def is_other_content(text, sign):
+    return not same_content(f"Find ${text}=2$.", f"Find ${text}{sign}=2$.")
+
+
+POLYGON = (
+    "The solutions of $z^4+4z^3i-6z^2-4zi-i=0$ are vertices of a convex polygon of the plane. "
+)
+
+
+def is_polygon_retold(first, second):
+    """Behind one long statement."""
+    return is_retold(content(tokenise(POLYGON + first)), content(tokenise(POLYGON + second)))
+
+
+def test_templates_are_not_retold():
+    one = content(tokenise(POLYGON))
+    for old, new in (("4zi-i", "4zi+i"), ("z^4+4z^3i-6", "(z^2)^2+(4+i)z^3i-6"), ("6z", "7z")):
+        assert not is_retold(one, content(tokenise(POLYGON.replace(old, new))))
+    assert not is_retold(one[:12], one[:12])

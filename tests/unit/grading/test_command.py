@@ -3,8 +3,10 @@
 import gzip
 import json
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from grading import __main__ as grade_file
 from grading.grade import grade_all
@@ -13,6 +15,7 @@ from pipeline.rows import read_rows_and_faults
 from tests.files import read_rows
 
 THOUGHT = "<think>so</think> "
+CASES = yaml.safe_load(Path(__file__).with_name("lines.yaml").read_text(encoding="utf-8"))
 
 
 def completion(answer):
@@ -25,42 +28,20 @@ def row(prediction=None, gold="4", **columns):
 
 
 def grade_line(line, tmp_path):
-    """The output row of a file of one line."""
+    """The output row of a file of one line, or of the columns of one."""
     path = tmp_path / "f.jsonl"
-    path.write_bytes(line)
+    if isinstance(line, dict):
+        line = json.dumps({"prediction": completion("4"), "gold": "4"} | line)
+    path.write_bytes(line if isinstance(line, bytes) else line.encode())
     ((where, row),) = read_rows_and_faults(path)
     return grade_file.grade_row(where, row, grade_all)
 
 
 LONG = row("<think>" + "so " * 1_000_000 + "</think>" + completion("4")[len(THOUGHT) :])
-SURD = completion(r"\sqrt{16}")
-READ = [
-    # line, verdict, extracted
-    (row(), "right", "4"), (row(completion("1/4"), gold=0.25), "right", "1/4"),
-    (row(gold=["5", 4]), "right", "4"), (row(gold=["5", "6"]), "wrong", "4"),
-    (row(""), "no_think", None), (row(4), "no_think", None), (LONG, "right", "4"),
-    (row(THOUGHT + "four"), "no_answer", None), (row("\0" + completion("4")), "right", "4"),
-    (row(completion("4") + "\ud800"), "right", "4"), (row(question=None), "right", "4"),
-    (row(SURD), "right", r"\sqrt{16}"),
-    (row(SURD, question=r"What is $\sqrt{16}$?"), "wrong", r"\sqrt{16}"),
-    (b"\xef\xbb\xbf" + row() + b" \r\n", "right", "4"),
-]  # fmt: skip
-UNREAD = [
-    # line, verdict, words of the error
-    (b'{"prediction": "a", "gold', "unparseable", "truncated"),
-    (b"7", "unparseable", "found int"),
-    (b'{"gold": "4"}', "unparseable", "`prediction` .* no such column"),
-    (b'{"prediction": "4"}', "unparseable", "`gold` .* no such column"),
-    (b'{"prediction": ["4"], "gold": "4"}', "unparseable", "found list"),
-    (b'{"prediction": true, "gold": "4"}', "unparseable", "found bool"),
-    (b'{"prediction": null, "gold": "4"}', "no_answer", "`prediction` .* found NoneType"),
-    (row(gold=None), "unparseable", "found NoneType"),
-    (row(gold=[]), "unparseable", "`gold` is an empty list"),
-    (row(gold=["4", None]), "unparseable", "found NoneType"),
-    (row(gold=""), "unparseable", "the gold cannot be read: ''"),
-    (row("4", gold=""), "no_think", "the gold cannot be read"),
-    (b'{"prediction": "a", "gold": ' + b"9" * 5_000 + b"}", "unparseable", "4300 digits"),
-]
+MARKED = b"\xef\xbb\xbf" + row() + b" \r\n"
+READ = [*CASES["read"], (LONG, "right", "4"), (MARKED, "right", "4")]
+DIGITS = f'{{"prediction": "a", "gold": {"9" * 5_000}}}'
+UNREAD = [*CASES["unread"], (DIGITS, "unparseable", "4300 digits")]
 
 
 @pytest.mark.parametrize(("line", "verdict", "extracted"), READ)
@@ -123,15 +104,7 @@ def test_plain_and_packed_files_go_to_standard_output(pairs, capfdbinary, pack):
     assert verdicts == ["right", "wrong", "unparseable", "right", "right"]
 
 
-@pytest.mark.parametrize(
-    ("flag", "prediction"),
-    [
-        ("--think_prefilled", "so</think> \\boxed{4}"),
-        ("--form=tags", THOUGHT + "<answer>4</answer>"),
-        ("--form=hashes", "#### 4"),
-        ("--final_number", THOUGHT + "The answer is 4."),
-    ],
-)
+@pytest.mark.parametrize(("flag", "prediction"), CASES["flags"])
 def test_the_flags_reach_the_grader(tmp_path, flag, prediction):
     pairs, out = tmp_path / "pairs.jsonl", tmp_path / "out.jsonl.gz"
     pairs.write_bytes(row(prediction))
@@ -146,22 +119,11 @@ def test_an_empty_file_has_no_rows(tmp_path, capsys):
     assert "0 rows, 0.0 % right" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("", "required: FILE"), ("missing.jsonl", "missing.jsonl: no such file"),
-        (".", "no such file"), ("{0} --frob", "unrecognized arguments: --frob"),
-        ("{0} --form essay", "--form: invalid choice: 'essay'"), ("{0} --ou x", "--ou"),
-        ("{0} --form answer --final_number", "--form completion"),
-        ("{0} --out {0}", "is the input"),
-        ("{0} --out /dev/null", "input file or a folder"),
-        ("{0} --out missing/o.jsonl", "choose another"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "words"), CASES["refused"])
 def test_a_wrong_command_line_is_one_line(arguments, words, pairs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as caught:
-        grade_file.main(arguments.format(pairs).split())
+        grade_file.main(arguments.replace("FILE", str(pairs)).split())
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""Verdicts of a completion: its form, several boxes and golds, mixed batches.
+"""Verdicts of a completion: its form, several boxes and golds, mixed batches; the reward of TRL.
 
 The labelled tables are in test_tables.py.
 """
@@ -6,40 +6,37 @@ The labelled tables are in test_tables.py.
 import itertools
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
-from grading.compare import is_same_value
+from grading import correctness_reward
 from grading.extract import extract, is_well_formed
 from grading.grade import grade, grade_rollouts, grade_short_all
 from pipeline.prompts import ANSWER_FORMS
 
 
-@pytest.mark.parametrize(
-    ("completion", "gold", "verdict", "prediction"),
-    [
-        (r"<think>a</think> \boxed{18}", "18", "right", "18"),
-        (r"<think>a</think> \boxed{18}", ["17", "18"], "right", "18"),
-        (r"<think>a</think> \boxed{18}", ["17", "19"], "wrong", "18"),
-        (r"<think>a</think> \boxed{18}", [], "wrong", "18"),
-        (r"<think>a</think> \boxed{4=5}", "5", "wrong", "4=5"),
-        (r"<think>a</think> \boxed{9^{9^{9}}}", "5", "unparseable", "9^{9^{9}}"),
-        (r"<think>a</think> \boxed{\foo 5 \bar}", "5", "unparseable", r"\foo 5 \bar"),
-        (r"<think>a</think> \boxed{4} \boxed{5}", "5", "several_answers", None),
-        (r"<think>a</think> 18", "18", "no_answer", None),
-        (r"<think>\boxed{18}", "18", "unclosed_think", None),
-        (r"\boxed{18}", "18", "no_think", None),
-    ],
-)
-def test_a_verdict_says_why(completion, gold, verdict, prediction):
-    graded = grade(completion, gold)
-    assert (graded.verdict, graded.prediction) == (verdict, prediction)
+def verdict_in_every_form(text, gold):
+    """The one verdict that all forms of an answer give a text; only an empty box is ill-formed."""
+    places = {"box": "{}", "bare_box": "{}", "tags": "<answer>{}</answer>", "hashes": "#### {}"}
+    verdict = grade_short_all([text], [gold])[0].verdict
+    for form, place in places.items():
+        completion = "<think>so</think> " + place.replace("{}", text)
+        assert grade(completion, gold, answer_form=form).verdict == verdict
+        assert is_well_formed(completion, answer_form=form) is (r"\boxed{}" not in text)
+    return verdict
+
+
+def gets_7(text):
+    """Whether a text is right by the readers that ask for no form."""
+    graded = grade(f"<think>a</think> {text}", "7", final_number=True)
     assert graded.seconds > 0
+    return "right" in (graded.verdict, grade_short_all([text], ["7"])[0].verdict)
 
 
-def test_several_readings_of_a_prediction_but_one_of_a_gold():
-    assert is_same_value("3,125", "3, 125")  # a list without its space
-    assert not is_same_value("3, 125", "3,125")  # a gold with a thousands separator is a number
+def test_offering_all_answers_is_not_right():
+    assert not gets_7(", ".join(rf"\boxed{{{i}}}" for i in range(-90, 8)))
+    assert not gets_7(" ".join(map(str, range(1, 5000))) + " 7")
 
 
 PARTS, WHOLE = ("$3+{}$", "$3 - {}$", "$x^2+{}$", "$2\\cdot{}$"), ("{}", "${}$", "**{}**")
@@ -52,60 +49,10 @@ def test_a_part_beside_a_whole_box_still_counts_as_a_second_answer(part, whole):
     assert extract(start + whole.format(r"\boxed{8}")).prediction is None
 
 
-@pytest.mark.parametrize(("num_parts", "verdict"), [(49, "right"), (50, "no_answer")])
-def test_the_last_fifty_boxes_are_looked_at(num_parts, verdict):
-    """A box that is an answer counts where no more than 49 parts of formulas follow it."""
-    text = r"<think>so</think> $\boxed{5}$ " + r"$3x = y \boxed{5}$ and " * num_parts
-    assert grade(text, "5").verdict == verdict
-
-
-@pytest.mark.parametrize(
-    ("text", "gold", "verdict"),
-    [
-        (r"$\boxed{18}$.", "18", "right"),
-        (r"\boxed{18} dollars", "18", "right"),
-        (r"$x=-\boxed{18}$", "-18", "no_answer"),
-        (r"\boxed{18} cm", "18 m", "wrong"),
-        (r"It is not \boxed{18}; it is 19.", "18", "no_answer"),
-        (r"$3+\boxed{18}$", "18", "no_answer"),
-        (r"\boxed{18} million", "18", "no_answer"),
-        (r"\boxed{} 18", "18", "no_answer"),
-    ],
-)
-def test_every_form_reads_a_box_alike(text, gold, verdict):
-    places = {"box": "{}", "bare_box": "{}", "tags": "<answer>{}</answer>", "hashes": "#### {}"}
-    for form, place in places.items():
-        completion = "<think>so</think> " + place.replace("{}", text)
-        assert grade(completion, gold, answer_form=form).verdict == verdict
-        assert is_well_formed(completion, answer_form=form) is (r"\boxed{}" not in text)
-    assert grade_short_all([text], [gold])[0].verdict == verdict
-
-
 def test_a_short_answer_is_read_by_its_question():
     questions = ["How many dozen eggs are there?", "How many eggs are there?"]
     grades = grade_short_all([r"\boxed{7} dozen"] * 2, ["7"] * 2, questions)
     assert [grade.verdict for grade in grades] == ["right", "no_answer"]
-
-
-def test_a_part_in_one_pair_of_tags_counts_beside_an_answer_in_another():
-    part = r"<think>so</think> <answer>$2\boxed{18}$</answer> <answer>%s</answer>"
-    for other in (r"\boxed{19}", "19"):
-        assert grade(part % other, "19", answer_form="tags").verdict == "several_answers"
-    assert grade(part % "18", "18", answer_form="tags").verdict == "right"
-
-
-@pytest.mark.parametrize(
-    "spam",
-    [
-        "1 2 3 4 5 6 7", "Maybe 1, 2, 3, 4, 5, 6, 7", "It is 6 or 7", "The answer is 5, 6 or 7.",
-        " ".join(rf"\boxed{{{i}}}" for i in range(8)), "<answer>6, 7</answer>",
-        ", ".join(rf"\boxed{{{i}}}" for i in range(-90, 8)), "= 5, 6, 7",
-        " ".join(map(str, range(1, 5000))) + " 7", "= 7 apples or 6 apples",
-    ],
-)  # fmt: skip
-def test_offering_many_answers_is_not_right(spam):
-    assert grade(f"<think>a</think> {spam}", "7", final_number=True).verdict != "right"
-    assert grade_short_all([spam], ["7"])[0].verdict != "right"
 
 
 def test_rational_numbers_are_graded_without_libraries():
@@ -154,3 +101,32 @@ def test_no_rows_and_uneven_rows():
     assert grade_rollouts([], [], [], think_prefilled=False, final_number=False) == []
     with pytest.raises(ValueError):
         grade_rollouts([IN_BOX], [], [BOXED], think_prefilled=False, final_number=False)
+
+
+def reward(completion, gold):
+    """Of a text, and of a chat."""
+    chat = [{"role": "assistant", "content": completion}]
+    found, same = correctness_reward([completion, chat], answer=[gold, gold])
+    assert found == same
+    return found
+
+
+def reward_of_turn(message):
+    (found,) = correctness_reward([[message]], answer=["2"])
+    return found
+
+
+def test_the_column_is_the_named_one_or_the_first_that_is_known():
+    texts, columns = [r"\boxed{2}"], {"solution": ["2"], "label": ["3"], "trainer_state": None}
+    assert correctness_reward(texts, **columns) == [1.0]
+    assert partial(correctness_reward, column="label")(texts, **columns) == [0.0]
+    for wanted in ({"column": "gold"}, {"column": None, "solution": None}):
+        with pytest.raises(ValueError, match=r"column: .* label"):
+            rest = {k: v for k, v in columns.items() if k not in wanted}
+            correctness_reward(texts, column=wanted["column"], **rest)
+
+
+@pytest.mark.parametrize(("prefilled", "value"), [(None, 1.0), (False, 0.0), (True, 0.0)])
+def test_a_thought_can_be_made_a_must(prefilled, value):
+    texts = [r"\boxed{2}"]
+    assert correctness_reward(texts, answer=[2], think_prefilled=prefilled) == [value]

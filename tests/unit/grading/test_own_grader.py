@@ -1,40 +1,25 @@
 """A grader of the user's own: what it is given, what counts as its verdict, and how it fails."""
 
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 from data_prep.schema import read_problems
 from grading import own_grader
 from grading.grade import grade_rollouts
-from grading.own_grader import judge, text_behind_thought
+from grading.own_grader import judge
 from pipeline import manifest
 from pipeline.errors import UserError
 from tests.files import write_rows
 
 THOUGHT = "<think>\na\n</think>"
-DEF = "def {}(text, answers):"
-# Function: its first line, the next one, and what its fault says.
-FAULTS = {
-    "raises": (DEF, "raise KeyError(text)", "raised KeyError: 'a'"),
-    "exits": (DEF, "sys.exit(0)", "raised SystemExit: 0"),
-    "nothing": (DEF, "return None", "returned None (NoneType), not True or False"),
-    "number": (DEF, "return 1", "returned 1 (int)"),
-    "word": (DEF, "return 'yes'", "returned 'yes' (str)"),
-    "late": (f"async {DEF}", "return True", "(coroutine)"),
-    "one_argument": ("def {}(text):", "return True", "raised TypeError"),
-    "dies": (DEF, "os._exit(0)", "ended its process"),
-}
-OTHERS = {
-    "echo": (DEF, "return text == answers[0]"),
-    "by_numpy": (DEF, "return np.bool_('4' in text)"),
-    "hangs": (DEF, "time.sleep(60)"),
-    "spins": (DEF, "return 9 ** 9 ** 9 > 0"),
-}
-BODIES = [
-    f"{first.format(name)}\n    {body}\n" for name, (first, body, *_) in (FAULTS | OTHERS).items()
-]
-SOURCE = "import os, sys, time\nimport numpy as np\n" + "".join(BODIES)
+GRADERS = yaml.safe_load(Path(__file__).with_name("graders.yaml").read_text(encoding="utf-8"))
+FAULTS = [name for name, grader in GRADERS.items() if "fault" in grader]
+SOURCE = "import os, sys, time\nimport numpy as np\n"
+for found in GRADERS.values():
+    SOURCE += f"{found['first']}\n    {found['body']}\n"
 
 
 @pytest.fixture(scope="module")
@@ -61,23 +46,6 @@ def call(folder):
     return call
 
 
-@pytest.mark.parametrize(
-    ("completion", "prefilled", "text"),
-    [
-        (f"{THOUGHT}\n\n{{}}", False, "\n\n{}"),
-        ("no thought", False, "no thought"),
-        ("no thought", None, "no thought"),
-        (f"{THOUGHT}{THOUGHT}b", False, "b"),
-        ("a</think>b", True, "b"),
-        ("a", True, None),
-        ("<think>a", False, None),
-        (f"{THOUGHT}<think>a", None, None),
-    ],
-)
-def test_the_text_is_what_follows_the_thought(completion, prefilled, text):
-    assert text_behind_thought(completion, prefilled) == text
-
-
 def test_its_verdicts_are_the_grades(folder):
     own_grader.take("graders:echo")
     texts = [f"{THOUGHT}#", "<think>#", "4", f"{THOUGHT}\\boxed{{4}}", f"{THOUGHT}\\boxed{{5}}"]
@@ -99,8 +67,8 @@ def test_dotted_names_are_trls(folder):
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_one_line_with_function_file_and_line(call, folder, name):
-    first, _, what = FAULTS[name]
-    line = 1 + SOURCE.splitlines().index(first.format(name))
+    first, what = GRADERS[name]["first"], GRADERS[name]["fault"]
+    line = 1 + SOURCE.splitlines().index(first)
     if name in ("raises", "exits"):
         line += 1  # where it does
     with pytest.raises(UserError) as found:

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import huggingface_hub
 import pytest
+import yaml
 from huggingface_hub import constants
 
 from eval import push
@@ -14,6 +15,7 @@ from pipeline.errors import run_cli
 from pipeline.models import card
 from tests.unit.pipeline.test_card import make_run
 
+CASES = yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text(encoding="utf-8"))
 SECRET = "hf_pl4nted"
 MODEL = [
     "config.json", "model.safetensors", "tokenizer.json", "modeling_own.py",
@@ -96,17 +98,7 @@ def test_an_existing_repository_is_added_to_only_when_asked(hub, upload, capsys)
     assert hub.files
 
 
-@pytest.mark.parametrize(
-    ("fault", "words", "flags"),
-    [
-        ("token", "HF_TOKEN", {}),
-        ("network", "check the name", {}),
-        ("offline", "check the name", {}),
-        ("changed", "has changed", {}),
-        ("", "REPO=owner/name", {"repo": "my-model"}),
-        ("", "make grpo", {"model": "data"}),
-    ],
-)
+@pytest.mark.parametrize(("fault", "words", "flags"), CASES["push"])
 def test_faults_are_one_line(hub, upload, monkeypatch, capsys, tmp_path, fault, words, flags):
     if fault == "token":
         monkeypatch.setattr(hub, "create_repo", lambda *_, **__: refuse(401))

@@ -1,9 +1,16 @@
-"""What the think-aware tasks compute for one problem, and how official rows become ours."""
+"""What the tasks compute for one problem and for all, by hand, by brute force, by property."""
+
+import math
+import random
+from itertools import combinations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from data_prep.sampling.store import Completion
-from eval.harness import suite
+from eval.harness import metrics, suite
+from eval.harness.metrics import majority_at_k, mean_interval, pass_at_k
 from eval.harness.score import (
     official_metrics,
     official_problem,
@@ -18,7 +25,6 @@ from pipeline.prompts import build_prompt, form_of
 from tests.files import write_rows
 
 RIGHT = "<think>\n2+2=4\n</think>\n\n\\boxed{4}"
-WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"
 
 
 def row(rendered="user: 2+2\nassistant: ", answers=("4",), prompt_name="none"):
@@ -32,26 +38,15 @@ def process(doc, text):
     return process_completions(doc, [[Completion(text, 9, False)]], final_number=False)
 
 
-@pytest.mark.parametrize(
-    ("doc", "text", "verdict", "outcome"),
-    [
-        (row(), "\\boxed{4}", "no_think", "unclosed"),
-        # An R1-style template opens the thought inside the prompt.
-        (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", "right"),
-        (row(rendered="…<think>\n"), "2+2 </think> 4", "no_answer", "unread"),
-        (row(prompt_name="answer_tags"), "<think>x</think> <answer>4</answer>", "right", "right"),
-        (row(answers=("3", "8/2")), RIGHT, "right", "right"),
-        (row(answers=("3", "5")), RIGHT, "wrong", "wrong"),
-        (row(), RIGHT.replace("{4}", "{2+2}"), "wrong", "wrong"),  # copied from the question
-    ],
-)
-def test_one_completion(doc, text, verdict, outcome):
-    found = process(doc, text)
+def process_one(changes, text):
+    """`[verdict, outcome]` of a text for a row with these changes."""
+    found = process(row(**changes), text)
     (record,) = found["completions"]
-    assert (record["verdict"], record["outcome"]) == (verdict, outcome)
+    verdict = record["verdict"]
     assert record["well_formed"] == (verdict in ("right", "wrong"))
     assert found["score"] == record["score"] == float(verdict == "right")
     assert (record["completion"], record["num_tokens"], record["cut_off"]) == (text, 9, False)
+    return [verdict, record["outcome"]]
 
 
 def test_problems_of_two_sources_may_share_an_id():
@@ -63,22 +58,8 @@ def test_problems_of_two_sources_may_share_an_id():
 GSM8K = {"question": "2+2?", "answer": "It is <<2+2=4>>4.\n#### 4"}
 
 
-@pytest.mark.parametrize(
-    ("text", "score", "cut_off", "verdict", "lenient", "outcome"),
-    [
-        ("So 4", 1.0, False, "no_think", "right", "right"),  # their verdict is the score
-        ("So 4 dollars...", 0.0, False, "no_think", "right", "unread"),
-        ("<think>So 4", 0.0, False, "unclosed_think", "right", "unclosed"),
-        (RIGHT, 0.0, False, "right", "right", "unread"),
-        (WRONG, 0.0, False, "wrong", "wrong", "wrong"),
-        ("Hm", 0.0, True, "no_think", None, "cut off"),
-        ("", 0.0, False, "no_think", None, "no answer"),
-    ],
-)
-def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
-    text, score, cut_off, verdict, lenient, outcome
-):
-    """Of the harness's two samples, one for each filter; the strict one finds nothing."""
+def diagnose(text, score, cut_off):
+    """`[verdict, lenient, outcome]` of the harness's two samples, of which the strict one is 0."""
     sample = {"doc": GSM8K, "doc_id": 0, "arguments": [("Question: 2+2?\nAnswer:", {})]}
     sample["resps"] = [[Completion(text, 3, cut_off)]]
     samples = [sample | {"filter": "strict-match", "exact_match": 0.0}]
@@ -86,9 +67,9 @@ def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
     main = "exact_match,flexible-extract"
     (found,) = official_rows("official:gsm8k", "gsm8k", main, samples, final_number=False)
     assert (found["task"], found["mode"], found["sample"]) == ("gsm8k", "official:gsm8k", 0)
-    assert (found["score"], found["verdict"], found["lenient"]) == (score, verdict, lenient)
-    assert (found["outcome"], found["gold"], found["num_tokens"]) == (outcome, ["4"], 3)
+    assert (found["score"], found["gold"], found["num_tokens"]) == (score, ["4"], 3)
     assert found["prompt"] == "Question: 2+2?\nAnswer:"
+    return [found["verdict"], found["lenient"], found["outcome"]]
 
 
 @pytest.mark.parametrize(("stderr", "num", "has_interval"), [(0.29, 4, True), ("N/A", 1, False)])
@@ -136,3 +117,101 @@ def test_a_column_that_only_a_later_row_has_is_kept(tmp_path, monkeypatch):
     write_rows(tmp_path / "a.jsonl", [{"question": "1?"}, {"question": "2?", "level": 3}])
     found = suite.load_official("owner/set", {"test": ["a.jsonl"]}, str(tmp_path))["test"]
     assert found["level"] == [None, 3] and found["question"] == ["1?", "2?"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
+def test_pass_at_k_is_the_mean_over_all_subsets(right, data):
+    k = data.draw(st.integers(1, len(right)))
+    subsets = list(combinations(right, k))
+    expected = sum(map(any, subsets)) / len(subsets)
+    assert pass_at_k(len(right), sum(right), k) == pytest.approx(expected)
+    assert pass_at_k(200, 1, 100) == 1 / 2  # in integers
+
+
+def votes(*predictions):
+    """Records that vote as told; `"4"` and `"=4"` are right, None abstains."""
+    return [
+        {"verdict": "right" if one in ("4", "=4") else "wrong", "prediction": one}
+        for one in predictions
+    ]
+
+
+def majority(predictions):
+    """In either order."""
+    records = votes(*predictions)
+    assert majority_at_k(records) == majority_at_k(records[::-1])
+    return majority_at_k(records)
+
+
+def mean_of(values):
+    found = mean_interval(values)
+    return [found["value"], found["stderr"], found["n"]]
+
+
+def interval_of(value, bounds):
+    """Of thirty such values."""
+    found = mean_interval([value] * 30, bounds)
+    assert found["stderr"] == 0
+    return [found["low"], found["high"]]
+
+
+def test_majority_compares_each_answer_with_a_few_classes_only(monkeypatch):
+    calls = []
+    monkeypatch.setattr(metrics, "is_same_value", lambda *pair: bool(calls.append(pair)))
+    scattered = [f"x^{i}" for i in range(255)]
+    assert majority_at_k(votes("4", *scattered)) == pytest.approx(1 / 256)
+    assert len(calls) <= 255 * metrics.MAX_CLASSES
+    calls.clear()
+    # Nothing to compare where the result is known: no right vote, or too few wrong ones.
+    assert majority_at_k(votes(*scattered)) == 0.0
+    assert majority_at_k(votes(*["4"] * 3, *scattered[:2])) == 1.0
+    assert not calls
+
+
+def test_the_interval_by_hand():
+    # Two more values, 0 and 1: seven, of mean 3/7, whose squares about it sum to 12/7.
+    half = 2.776 * math.sqrt(12 / 7 / 6 / 7)
+    for least in (0.0, -1.0):
+        found = mean_interval([1.0, 0.0, 0.0, 1.0, 0.0], bounds=(least, 1.0))
+        expected = max(least, 3 / 7 - half), 3 / 7 + half
+        assert (found["low"], found["high"]) == pytest.approx(expected)
+
+
+def beta(a, b, k):
+    return lambda rng: sum(rng.random() < rate for rate in [rng.betavariate(a, b)] * k) / k
+
+
+def paired(gain, loss):
+    return lambda rng: (u := rng.random()) and (float(u < gain) - float(u > 1 - loss))
+
+
+# One problem's value, its mean and bounds; greedy, k samples, paired differences.
+KINDS = {
+    "even": (lambda rng: float(rng.random() < 0.5), 0.5, 0),
+    "easy": (lambda rng: float(rng.random() < 0.9), 0.9, 0),
+    "rare": (lambda rng: float(rng.random() < 0.03), 0.03, 0),
+    "avg@4": (beta(0.5, 0.5, 4), 0.5, 0),
+    "avg@16": (beta(0.3, 1.2, 16), 0.2, 0),
+    "more gained than lost": (paired(0.2, 0.1), 0.1, -1),
+    "few gained": (paired(0.05, 0.0), 0.05, -1),
+    "k samples": (lambda rng: beta(2, 1, 8)(rng) - beta(1, 2, 8)(rng), 1 / 3, -1),
+}
+
+
+def test_intervals_cover_95_percent_at_30_problems():
+    """95 % on average, no kind below 90; the percentile bootstrap covered 57 % of the rare ones."""
+    rng, covered = random.Random(0), {}
+    for name, (draw, mean, low) in KINDS.items():
+        found = [mean_interval([draw(rng) for _ in range(30)], (low, 1.0)) for _ in range(400)]
+        covered[name] = sum(one["low"] <= mean <= one["high"] for one in found) / len(found)
+    assert min(covered.values()) >= 0.9, covered
+    assert sum(covered.values()) / len(covered) >= 0.95, covered
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=30))
+def test_an_interval_holds_the_mean_and_keeps_its_bounds(values):
+    found = mean_interval(values, (-1.0, 1.0))
+    assert -1 <= found["low"] <= found["value"] + 1e-12 and found["value"] - 1e-12 <= found["high"]
+    assert found["high"] <= 1

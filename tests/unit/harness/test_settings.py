@@ -1,26 +1,26 @@
-"""The evaluation's settings: what is refused, before torch is imported; what results depend on."""
+"""The evaluation's settings: what is refused before torch is imported; what results depend on,
+and which ones an evaluation may take the place of."""
 
-import json
 import os
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 from data_prep.decontamination import benchmarks
 from eval import run
 from eval.harness import results, score, suite
-from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
+from eval.harness.settings import EvalArguments, check_inputs
 from grading import extract
 from pipeline import lock, manifest, prompts, rows
 from pipeline.errors import UserError
+from pipeline.folders import link
+from pipeline.manifest import write_json
 from tests.files import write_rows
 from tests.unit.stages.helpers import write_model
 
-ROW = json.dumps(
-    {"question": "2+2?", "id": "a", "source": "s", "level": 1, "answers": ["4"]}
-    | {"answer_form": "box", "prompt": [{"role": "user", "content": "2 + 2?"}]}
-)
+CASES = yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text(encoding="utf-8"))
 
 
 def arguments(**changes):
@@ -28,35 +28,25 @@ def arguments(**changes):
     return EvalArguments(**values | {"test_file": "test.jsonl"} | changes)
 
 
-def test_checkpoints_by_name():
-    found = split_checkpoints(["sft=runs/x/sft", "base=a/b", "a=b=c"])
-    assert list(found.items()) == [("sft", "runs/x/sft"), ("base", "a/b"), ("a", "b=c")]
-    for entry in ("..=a", ".=a", "-x=a", "manifest.json=a", "a/b=a", "=a", "a", "a="):
-        with pytest.raises(UserError, match="is not name=path"):
-            split_checkpoints([entry])
+def change(changes):
+    return arguments(**changes)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("checkpoints", ["sft=a", "sft=b"], "checkpoints: the name 'sft' occurs twice"),
-        ("checkpoints", [], r"checkpoints: \[\] is empty"),
-        ("tasks", [], r"tasks: \[\] is empty, and so is official; list at least one task"),
-        ("official", ["gsm8k", "gsm8k"], "official: 'gsm8k' occurs twice; remove one"),
-        ("test_file", None, "test_file: missing; the task held_out reads it"),
-        ("tasks", ["transfer"], "transfer_file: missing; the task transfer reads it"),
-    ],
-)
-def test_settings_are_checked(key, value, message):
-    with pytest.raises(UserError, match=message):
-        arguments(**{key: value})
+def context_counts(changes):
+    """Whether results of two sizes of the context differ."""
+    found = [
+        arguments(**{"backend": "vllm", "vllm_max_model_length": length} | changes)
+        for length in (1024, 8192)
+    ]
+    first, second = map(results.deciding_settings, found)
+    return first != second
 
 
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
     """Values that pass: a test file, a checkpoint, a folder with gsm8k."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")  # a check that passes sets it
-    (tmp_path / "test.jsonl").write_text(ROW + "\n")
+    (tmp_path / "test.jsonl").write_text(CASES["row"] + "\n")
     write_model(tmp_path / "sft")
     (tmp_path / "data/gsm8k").mkdir(parents=True)
     for split in ("train", "test"):
@@ -67,21 +57,7 @@ def inputs(tmp_path, monkeypatch):
     return values | {"test_file": f"{tmp_path}/test.jsonl"}
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "message"),
-    [
-        ("test.jsonl", None, r"test_file: .*test\.jsonl does not exist; `make data` builds it"),
-        ("test.jsonl", "{", r"test\.jsonl:1: malformed"),
-        ("test.jsonl", "\n", r"test_file: .*test\.jsonl has no rows; `make data` builds it"),
-        ("test.jsonl", f"{ROW}\n{ROW}\n", "the id 'a' occurs twice, and results are kept by id"),
-        ("test.jsonl", ROW.replace('"a"', "5"), "id 5: id: is not text; fix it"),
-        ("test.jsonl", ROW.replace("1", '"Level 1"'), r"level: must be .* number, found 'Level 1'"),
-        ("sft/config.json", None, r"checkpoints: sft: .*/sft holds no model; run `make sft` first"),
-        ("data/gsm8k/test.jsonl", None, r"gsm8k: data_root: .*/data has none of gsm8k/test\.jsonl"),
-        ("data/gsm8k/test.jsonl", '{"question": "a"}', r"gsm8k/test\.jsonl:1: .*answer"),
-        ("data/gsm8k/train.jsonl", None, r"no gsm8k/train\.jsonl for the split train of openai/"),
-    ],
-)
+@pytest.mark.parametrize(("file", "text", "message"), CASES["damaged"])
 def test_what_is_missing_or_damaged_is_named(inputs, tmp_path, file, text, message):
     (tmp_path / file).unlink()
     if text is not None:
@@ -96,16 +72,7 @@ def test_a_folder_of_data_that_is_none(inputs):
         check_inputs(arguments(**inputs | {"data_root": "/none"}))
 
 
-@pytest.mark.parametrize(
-    ("changes", "offline"),
-    [
-        ({}, "1"),
-        ({"checkpoints": ["base=Qwen/Qwen2.5-7B-Instruct"]}, "0"),
-        ({"data_root": None}, "0"),
-        ({"data_root": None, "tasks": [], "official": ["gsm8k"]}, "0"),
-        ({"data_root": None, "tasks": ["held_out"], "official": []}, "1"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "offline"), CASES["offline"])
 def test_offline_only_where_nothing_of_the_hub_is_asked_for(inputs, changes, offline):
     check_inputs(arguments(**inputs | changes))
     assert os.environ["HF_HUB_OFFLINE"] == offline
@@ -134,24 +101,6 @@ def test_every_setting_decides_but_places_titles_and_how_much_is_done_at_once():
     assert len(results.deciding_settings(arguments())) == 14
 
 
-@pytest.mark.parametrize(
-    ("changes", "counts"),
-    [
-        ({"official": ["gsm8k"]}, True),
-        ({}, False),
-        ({"official": ["gsm8k"], "backend": "hf"}, False),
-    ],
-)
-def test_the_context_counts_where_it_may_cut_a_prompt(changes, counts):
-    """Few-shot prompts of official tasks are cut; a rendered one must fit."""
-    found = [
-        arguments(**{"backend": "vllm", "vllm_max_model_length": length} | changes)
-        for length in (1024, 8192)
-    ]
-    first, second = map(results.deciding_settings, found)
-    assert (first != second) == counts
-
-
 def test_the_tasks_by_name():
     names = "aime24 aime25 amc23 arc_challenge brumo25 cmimc25 gpqa_diamond gsm8k held_out hmmt25"
     names += " math500 minerva olympiadbench transfer"
@@ -159,3 +108,81 @@ def test_the_tasks_by_name():
     assert suite.OFFICIAL_TASKS == ["arc_challenge", "gpqa_diamond", "gsm8k", "math500"]
     for name in suite.THINK_TASKS:
         assert f"metadata: {{benchmark: {name}}}" in (suite.FOLDER / f"{name}.yaml").read_text()
+
+
+DIGEST = "abcdef0123456789"
+SETTINGS = {"tasks": ["gsm8k"], "official": [], "prompt": "none", "num_samples": 4, "limit": 50}
+OLD = {"settings": SETTINGS, "data": {"a/test.jsonl": "1", "owner/set": "hub"}}
+OLD |= {"checkpoint": DIGEST, "code": "old", "engine": "hf float32 old"}
+
+
+def other_settings(changes):
+    """What stops an evaluation with these changes of the settings."""
+    return results.other_settings(OLD, OLD | {"settings": SETTINGS | changes})
+
+
+def is_of(changes):
+    if "settings" in changes:
+        changes = changes | {"settings": SETTINGS | changes["settings"]}
+    assert results.is_of({}, OLD)
+    return results.is_of(OLD, OLD | changes)
+
+
+def test_a_limit_takes_results_away():
+    new = OLD | {"settings": SETTINGS | {"limit": None}}
+    assert results.other_settings(new, OLD) == "limit: 50, not None"
+
+
+@pytest.fixture
+def find(tmp_path, monkeypatch):
+    """`results.find` of a checkpoint with a fingerprint; the folder's name comes first."""
+    args = EvalArguments(
+        checkpoints=["sft=b"], output_dir=f"{tmp_path}/eval", report_dir="r", test_file="t"
+    )
+
+    def call(**changes):
+        monkeypatch.setattr(results, "fingerprint", lambda *_: OLD | changes)
+        folder, *_, is_current = results.find("sft", "b", args)
+        return folder.removeprefix(f"{tmp_path}/eval/"), is_current
+
+    return call
+
+
+def write(folder, **changes):
+    folder.mkdir(parents=True)
+    made = {"fingerprint": OLD | changes, "settings": SETTINGS, "tasks": {}}
+    write_json(folder / "scores.json", made | {"num_problems": 1, "num_completions": 1})
+    (folder / "completions.parquet").write_text("")
+
+
+def test_each_weights_have_a_folder(find, tmp_path):
+    assert find() == ("sft-abcdef", False)
+    write(tmp_path / "eval/sft-abcdef")
+    link(tmp_path / "eval/sft", tmp_path / "eval/sft-abcdef")
+    assert find() == ("sft-abcdef", True)
+    assert find(checkpoint="123456789") == ("sft-123456", False)
+    assert find(checkpoint="hub:owner/model@fedcba98765") == ("sft-fedcba", False)
+    others = {"data": {"a/test.jsonl": "2"}}
+    assert find(**others) == ("sft-abcdef-2", False), "as new data are built"
+    write(tmp_path / "eval/sft-abcdef-2", **others)
+    assert find(**others) == ("sft-abcdef-2", True) and find() == ("sft-abcdef", True)
+    assert find(checkpoint="abcdef0 on base") == ("sft-abcdef-3", False), "the same six letters"
+    (tmp_path / "eval/sft-abcdef-2/completions.parquet").unlink()
+    assert find(**others) == ("sft-abcdef-2", False), "what is not whole is scored again"
+    (tmp_path / "eval/sft-abcdef/scores.json").write_text("{")
+    assert find() == ("sft-abcdef", False), "what is damaged, too"
+
+
+@pytest.mark.parametrize(("folder", "old", "words"), CASES["other results"])
+def test_other_results_are_refused_and_stay(find, tmp_path, folder, old, words):
+    if "settings" in old:
+        old = old | {"settings": SETTINGS | old["settings"]}
+    write(tmp_path / "eval" / folder, **old)
+    (tmp_path / "eval-2").mkdir()
+    with pytest.raises(UserError, match=f"^{words}.* such as eval.output_dir={tmp_path}/eval-3$"):
+        find()
+
+
+def test_a_folder_of_the_version_before_is_used_if_it_is_current(find, tmp_path):
+    write(tmp_path / "eval/sft")
+    assert find() == ("sft", True)

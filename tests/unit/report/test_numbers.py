@@ -1,13 +1,25 @@
-"""The report's numbers and sentences by hand: changes, levels, warnings, curves, examples."""
+"""The report's numbers and sentences by hand: changes and their parts, levels, curves, examples."""
 
 import math
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from eval.harness.metrics import OUTCOMES
 from eval.report import numbers, page, plots
-from eval.report.decomposition import PARTS
+from eval.report.decomposition import (
+    MIN_READABLE,
+    PARTS,
+    Rates,
+    problem_shares,
+    split_change,
+    split_rates,
+    task_rates,
+)
 from tests.unit.report.runs import both_modes, make_rows, solved, write_result
 
 
@@ -49,13 +61,6 @@ def test_problems_without_a_source_count(tmp_path):
     assert report["changes"]["held_out"]["greedy"][0]["score"]["n"] == 4
     assert report["rates"]["held_out"]["sampled"]["sft"]["correct"] == 0.25
     assert page.tables_by(report, "source") == {}
-
-
-def test_modes_have_an_order_and_a_headline():
-    modes = ["official:x", "sampled", "official:a", "greedy"]
-    assert numbers.order(modes) == ["greedy", "sampled", "official:x", "official:a"]
-    assert numbers.headline_mode(modes) == "sampled"
-    assert numbers.headline_mode(["official:x", "official:a"]) == "official:x"
 
 
 def test_a_change_is_the_sum_of_its_parts(tmp_path):
@@ -262,3 +267,100 @@ def test_unread_are_right_for_us_and_not_for_the_official_parser():
     assert len(numbers.find_unread(table)) == numbers.MAX_UNREAD
     for key, value in (("verdict", "no_answer"), ("mode", "greedy"), ("outcome", "right")):
         assert len(numbers.find_unread(table.assign(**{key: value}))) == 0
+
+
+def rows_of(problems):
+    """Rows of made-up outcomes, `[[outcome of each sample] of each problem]`."""
+    rows = [("s", str(id), name) for id, samples in enumerate(problems) for name in samples]
+    return pd.DataFrame(rows, columns=["source", "id", "outcome"])
+
+
+def rates_of(problems):
+    return task_rates(problem_shares(rows_of(problems)))
+
+
+def values(found):
+    return {name: part["value"] for name, part in found.items()}
+
+
+def test_rates_by_hand():
+    """Of 10: 2 cut off, 8 finished; 2 of those not readable, 6 readable; 3 correct."""
+    problems = [["right", "right", "wrong", "wrong", "unread"]]
+    problems += [["right", "wrong", "no answer", "cut off", "cut off"]]
+    assert rates_of(problems) == pytest.approx((8 / 10, 6 / 8, 3 / 6))
+    assert rates_of([["cut off"]]) == (0.0, None, None)
+    assert rates_of([["unclosed", "cut off"]]) == (0.5, 0.0, None)
+    assert rates_of([["right", "cut off"]]) == (0.5, 1.0, 1.0)  # if cut off after its answer, too
+
+
+def test_parts_by_hand():
+    """0.5 x 0.5 x 0.4 = 0.1 becomes 1 x 0.8 x 0.5 = 0.4.
+
+    finished: 0.5 (2 0.5 0.4 + 0.5 0.5 + 0.8 0.4 + 2 0.8 0.5) / 6 = 0.5 (1.77) / 6 = 0.1475
+    readable: 0.3 (2 0.5 0.4 + 0.5 0.5 + 1 0.4 + 2 1 0.5) / 6 = 0.3 (2.05) / 6 = 0.1025
+    correct:  0.1 (2 0.5 0.5 + 0.5 0.8 + 1 0.5 + 2 1 0.8) / 6 = 0.1 (3) / 6 = 0.05
+    """
+    found = split_rates(Rates(0.5, 0.5, 0.4), Rates(1.0, 0.8, 0.5))
+    assert found == pytest.approx({"finished": 0.1475, "readable": 0.1025, "correct": 0.05})
+
+
+def test_a_change_by_hand():
+    same = ["right"] * 4
+    before = [same, ["right", "wrong", "wrong", "unread"], ["right", "wrong", "cut off", "unread"]]
+    before += [["unclosed", "no answer", "unread", "wrong"]]
+    after = [same, ["right", "wrong", "wrong", "right"], ["right", "wrong", "right", "unread"]]
+    after += [["wrong", "no answer", "unread", "wrong"]]
+    found = split_change(rows_of(before), rows_of(after))
+    assert values(found) == pytest.approx(
+        values(split_change(rows_of(before)[::-1], rows_of(after)))
+    )
+    # Finished 15 -> 16 of 16, readable 10 of 15 -> 13 of 16, correct 6 of 10 -> 8 of 13.
+    parts = split_rates(Rates(15 / 16, 10 / 15, 6 / 10), Rates(1.0, 13 / 16, 8 / 13))
+    assert values(found) == pytest.approx({"score": 2 / 16} | parts)
+    # By problem the score moves by 0, 1/4, 1/4, 0: s^2 = 4 (1/8)^2 / 3, stderr = s / 2.
+    assert found["score"]["stderr"] == pytest.approx(math.sqrt(4 / 64 / 3) / 2)
+    assert {part["n"] for part in found.values()} == {4}
+    # 10 readable completions say too little.
+    assert {found[part][key] for part in PARTS for key in ("stderr", "low", "high")} == {None}
+
+
+def test_the_interval_of_a_part_is_as_wide_as_a_bootstrap_says():
+    """A seeded bootstrap over problems: its standard error is within 15 % of the delta method's."""
+    random = np.random.default_rng(0)
+    sides = [
+        [list(random.choice(OUTCOMES, 2, p=weights)) for _ in range(200)]
+        for weights in ([0.2, 0.3, 0.1, 0.05, 0.05, 0.3], [0.5, 0.2, 0.1, 0.05, 0.05, 0.1])
+    ]
+    found = split_change(*map(rows_of, sides))
+    shares = [problem_shares(rows_of(side)) for side in sides]
+    drawn = []
+    for _ in range(600):
+        places = random.integers(0, 200, 200)
+        both = [task_rates(side.iloc[places]) for side in shares]
+        drawn.append([*split_rates(*both).values()])
+    for part, spread in zip(PARTS, np.std(drawn, axis=0), strict=True):
+        assert found[part]["stderr"] == pytest.approx(spread, rel=0.15)
+
+
+@pytest.mark.parametrize(("num", "has_interval"), [(MIN_READABLE - 1, False), (MIN_READABLE, True)])
+def test_few_readable_completions_give_no_interval(num, has_interval):
+    before = [["right"]] * num + [["cut off"]] * 20
+    found = split_change(rows_of(before), rows_of([["right"]] * (num + 20)))
+    assert all((found[part]["low"] is not None) is has_interval for part in PARTS)
+    assert found["score"]["low"] is not None
+
+
+SAMPLES = st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(SAMPLES, SAMPLES), min_size=1, max_size=8))
+def test_parts_sum_to_the_change_and_have_the_sign_of_their_rate(problems):
+    before, after = ([*side] for side in zip(*problems, strict=True))
+    found = values(split_change(rows_of(before), rows_of(after)))
+    assert math.fsum(found[part] for part in PARTS) == pytest.approx(found["score"], abs=1e-9)
+    for part, one, two in zip(PARTS, rates_of(before), rates_of(after), strict=True):
+        if one is None or two is None:
+            assert found[part] == 0
+        else:
+            assert found[part] * (two - one) >= 0

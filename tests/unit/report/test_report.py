@@ -1,8 +1,10 @@
 """The report of a made-up run: its numbers, its page that is safe to open, what it refuses."""
 
 import math
+from pathlib import Path
 
 import pytest
+import yaml
 
 from eval.report.page import load_references, reference_table
 from pipeline.errors import UserError
@@ -18,6 +20,7 @@ from tests.unit.report.runs import (
     write_result,
 )
 
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text(encoding="utf-8"))
 EVIL = (
     "<think><script>alert(1)</script></details></pre>\n<img src=http://evil.example/x>"
     "\x1b[31m \u202e </think> $\\frac{1}{2}$"
@@ -178,17 +181,7 @@ def test_converted_weights_are_a_note(run, tmp_path):
     assert "sft was converted from b.gguf, here." in page
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("eval/grpo/scores.json", None, "is missing"),
-        ("eval/grpo/completions.parquet", None, "is missing"),
-        ("eval/manifest.json", None, "missing; run `make eval`"),
-        ("eval/manifest.json", '{"stage": ', "is damaged"),
-        ("eval/sft/completions.parquet", "PAR1", "has changed .*`make eval`"),
-        ("sft/trainer_state.json", '{"log_history": [', "is damaged"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "message"), REFUSED["report"])
 def test_a_missing_or_damaged_file_is_named(run, tmp_path, name, text, message):
     path = tmp_path / name
     path.unlink() if text is None else path.write_text(text)

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import pytest
 from torch.distributed import HashStore
 
-from data_prep.sampling.hashes import hash_checkpoint, hash_engine, shorten
+from data_prep.sampling.hashes import hash_checkpoint, hash_engine
 from data_prep.sampling.store import (
     Completion,
     Continuation,
@@ -218,8 +218,3 @@ def test_an_engine_is_its_code_backend_and_precision(monkeypatch):
     assert len(set(before)) == 3 and before == [hash_engine(*one) for one in chosen]
     monkeypatch.setattr("pipeline.manifest.hash_code", lambda *_: "other code")
     assert hash_engine(*chosen[0]) != before[0]
-
-
-def test_short_names():
-    assert shorten("0123456789abcdef" * 4 + " on hub:owner/model@fedcba98") == "0123456789ab"
-    assert shorten("hub:cafe/facade@fedcba9876543210") == "fedcba987654"
