@@ -2,16 +2,17 @@
 
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from trl.trainer.utils import RepeatSampler
 
 from pipeline.errors import UserError
 from stages.trainer.resume import EpochSampler, load_generation_state
 from stages.trainer.update import (
-    Layout,
     Planner,
     Row,
     cut,
@@ -48,21 +49,11 @@ def test_zero_loss():
     assert loss == 0 and torch.equal(logps.grad, torch.zeros(3, 2))
 
 
-CASES = {
-    "nothing to do": ([], 10, True, []),
-    "one pass": ([3, 5, 4], 15, True, [[1, 2, 0]]),
-    "padding counts": ([3, 5, 4], 14, True, [[1, 2], [0]]),
-    "packed it does not": ([3, 5, 4], 12, False, [[1, 2, 0]]),
-    "packed and full": ([3, 5, 4], 11, False, [[1, 2], [0]]),
-    "a long row goes alone": ([3, 50, 4], 8, True, [[1], [2, 0]]),
-    "each alone": ([5, 5, 5], 9, True, [[0], [1], [2]]),
-    "equal lengths keep their order": ([2, 2, 2, 2], 4, False, [[0, 1], [2, 3]]),
-}
+TABLE = yaml.safe_load(Path(__file__).with_name("update.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_passes(case):
-    lengths, max_tokens, is_padded, expected = CASES[case]
+@pytest.mark.parametrize(("lengths", "max_tokens", "is_padded", "expected"), TABLE["passes"])
+def test_passes(lengths, max_tokens, is_padded, expected):
     assert fill_passes(lengths, max_tokens, is_padded) == expected
 
 
@@ -87,40 +78,16 @@ def planner(max_tokens, agree=lambda numbers: numbers):
     return Planner(max_tokens, is_padded=False, shares_prompts=False, agree=agree)
 
 
-@pytest.mark.parametrize(
-    ("max_tokens", "others", "must", "passes"),
-    [
-        (10, [2, 1], False, [([0], True), ([], True), ([1, 2], False)]),
-        (None, [0, 1], False, [([0, 1, 2], True)]),
-        (None, [1, 0], True, [([0, 1, 2], True)]),
-    ],
-)
-def test_all_processes_make_as_many_passes(max_tokens, others, must, passes):
-    rows = [Row((1, 2), 3, True), Row((1, 2), 2, False), Row((1, 2), 1, False)]
+@pytest.mark.parametrize(("graded", "max_tokens", "others", "must", "passes"), TABLE["plans"])
+def test_all_processes_make_as_many_passes(graded, max_tokens, others, must, passes):
+    lengths = zip((3, 2, 1), graded, strict=True)
+    rows = [Row((1, 2), number, has_gradient) for number, has_gradient in lengths]
 
     def agree(numbers):
         return [[max(pair) for pair in zip(mine, others, strict=True)] for mine in numbers]
 
-    assert planner(max_tokens, agree).passes([rows], [must]) == [passes]
-
-
-@pytest.mark.parametrize(
-    ("max_tokens", "others", "must", "passes"),
-    [
-        (10, 0, True, [([1], True), ([0], False)]),  # the shortest one
-        (10, 0, False, [([0, 1], False)]),
-        (None, 0, False, [([0, 1], False)]),
-        (None, 1, False, [([0, 1], True)]),  # another process goes backward
-        (None, 0, True, [([0, 1], True)]),
-    ],
-)
-def test_a_micro_batch_without_gradients(max_tokens, others, must, passes):
-    rows = [Row((1, 2), 3, False), Row((1, 2), 2, False)]
-
-    def agree(numbers):
-        return [[max(graded, others), rest] for graded, rest in numbers]
-
-    assert planner(max_tokens, agree).passes([rows], [must]) == [passes]
+    found = planner(max_tokens, agree).passes([rows], [must])
+    assert found == [[tuple(one) for one in passes]]
 
 
 def batches(lengths, num_rows, graded=None):
@@ -166,29 +133,6 @@ def test_rows_without_a_gradient_fill_micro_batches_of_their_own():
     assert [is_graded for ((_, is_graded),) in passes] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("is_packed", [True, False])
-def test_the_tokens_of_a_pass(is_packed):
-    """Prompts (4, 5) and (6,), with 2 and 3 tokens after them, in a rectangle of 2 x 5."""
-    ids = torch.tensor([[4, 5, 11, 12, 0], [0, 6, 13, 14, 15]])
-    mask = torch.tensor([[1, 1, 1, 1, 0], [0, 1, 1, 1, 1]])
-    rows = rows_on_host(ids[:, :2], mask[:, :2], mask[:, 2:])
-    assert rows == [Row((4, 5), 2), Row((6,), 3)] and [row.length for row in rows] == [4, 4]
-    labels = torch.tensor([[-100, -100, 11, 12, -100], [-100, -100, 13, 14, 15]])
-    layout = Layout(cut(rows, [1, 0], shares=False), rows, 5, 2, is_packed)
-    inputs = layout.inputs(ids, labels)
-    ids, asked = [6, 13, 14, 15, 4, 5, 11, 12], [-100, 13, 14, 15, -100, -100, 11, 12]
-    assert inputs["input_ids"].flatten().tolist() == ids
-    assert inputs["labels"].flatten().tolist() == asked
-    assert layout.places.tolist() == [5, 6, 7, 0, 1, 2]
-    if is_packed:
-        assert inputs["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
-        assert inputs["cu_seq_lens_q"].tolist() == [0, 4, 8]
-        assert layout.scored.tolist() == [0, 1, 2, 4, 5, 6]
-    else:
-        assert inputs["attention_mask"].tolist() == [[1] * 4] * 2
-        assert layout.scored.tolist() == [0, 1, 2, 3, 4, 5]
-
-
 def build(shuffle=True, seed=7):
     return RepeatSampler(
         range(11), mini_repeat_count=2, batch_size=3, repeat_count=2, shuffle=shuffle, seed=seed
@@ -214,19 +158,7 @@ def test_an_epoch_is_the_same_however_often_and_whatever_came_before():
     assert list(EpochSampler(build(seed=8), lambda: 0)) != orders[0]
 
 
-SAVED = {"step": 1, "num_buffers": 0, "metrics": {}, "entropy": [0.0, 0.0], "num_completions": 2}
-SAVED |= {"table": {}, "extra": {}}
-
-
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        (None, "extra_state.json is missing; resume from a checkpoint that"),
-        ({"extra": {}}, "extra_state.json: is damaged .step is missing.; resume from an earlier"),
-        (SAVED, "holds the state of nothing, this recipe needs that of guards;"),
-        (SAVED | {"extra": {"guards": {}}, "num_buffers": 2}, "by 2 processes .*, this run has 1;"),
-    ],
-)
+@pytest.mark.parametrize(("state", "words"), TABLE["checkpoints"])
 def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, state, words):
     if state is not None:
         (tmp_path / "extra_state.json").write_text(json.dumps(state))
