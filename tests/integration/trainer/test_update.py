@@ -294,8 +294,8 @@ def shift_ratios_on_rank_0():
 def test_both_of_two_processes_drop_what_only_one_sees(write_recipe, fork_server):
     """Last in the step (where gradients are exchanged), all of it, first in it, none; NaN; none.
 
-    In the last step the micro-batch that is kept has no gradient. A step without anything to learn leaves the weights
-    alone: no momentum, no weight decay.
+    In the last step the micro-batch that is kept has no gradient. A step without anything to learn
+    leaves the weights alone: no momentum, no weight decay.
     """
     recipe = write_recipe("grpo", **EARLY_STOP)
     reports = reports_of(fork_server.finish(recipe, 2, setup=shift_ratios_on_rank_0))
