@@ -147,9 +147,10 @@ def publish(
     """
     path, here = Path(out), about()
     versions = ", ".join(f"{name} {version}" for name, version in here["versions"].items())
-    made_with = f"Commit {here['commit']}. {here['machine']}, {versions}."
+    commit = (here["commit"] or "unknown")[:8]
+    made_with = f"Commit {commit}. {here['machine']}, {versions}."
     if runs:
-        made_with += f" Those of the runs, which may be others, are in `{runs}`."
+        made_with += f" Those of the runs are in `{runs}`."
     earlier = path.read_text(encoding="utf-8") if path.is_file() else ""
     _, mark, by_hand = earlier.partition(KEPT)
     page = "\n\n".join([f"# {title}", how, markdown(rows), *notes, f"{wrap(made_with)}\n"])
