@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,12 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set DATA_ROOT to the folder that holds gsm8k/")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """Put back the environment after each test: a command hands its variables on through it."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
