@@ -123,7 +123,8 @@ class Server:
     def close(self):
         self.kill(self.alive)
         self.process.stdin.close()
-        self.process.wait(timeout=120)
+        self.process.kill()  # it takes long to unload its libraries, and leaves nothing
+        self.process.wait()
 
 
 def run(order):

@@ -198,6 +198,28 @@ def test_a_run_that_ends_before_its_last_step_is_no_result(run_stage, monkeypatc
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
+@pytest.mark.parametrize("way", ["packing", "padding_free"])
+@pytest.mark.parametrize(
+    ("kind", "is_apart"), [("gpt_neox", True), ("bloom", False), ("falcon", False)]
+)
+def test_a_model_that_does_not_keep_packed_rows_apart_is_refused(
+    build_trainer, tiny_model_dir, tmp_path, kind, is_apart, way
+):
+    """By what it computes."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    sizes = {"n_layer": 2, "n_head": 4} if kind == "bloom" else {}
+    sizes |= {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
+    sizes |= {"bos_token_id": None, "pad_token_id": tokenizer.pad_token_id}
+    config = AutoConfig.for_model(kind, **SIZES, **sizes)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / kind)
+    tokenizer.save_pretrained(tmp_path / kind)
+    refused = pytest.raises(UserError, match=r"^packing: .* not keep packed rows apart")
+    with nullcontext() if is_apart else refused:
+        build_trainer(model_name_or_path=str(tmp_path / kind), **{way: True})
+
+
 @pytest.mark.parametrize(("kind", "is_apart"), [("falcon", False), ("llama", True)])
 def test_rows_are_measured_where_the_weights_still_lie_on_a_cpu(kind, is_apart):
     """As with FSDP and DeepSpeed, which move them to the GPUs later."""
