@@ -47,7 +47,7 @@
 #   make test-vllm      the vLLM engine, and GRPO with it, on a CPU
 #   make lint           style, types, declared packages, workflows
 #   make docs           the site of the documentation, in site/
-#   make golden         data, weights and refusals against recorded ones (ARGS=--full)
+#   make golden         settings, data, weights and scores against recorded ones (ARGS=--full)
 #   make chaos          inject random faults into a short run
 #   make bench, bench-curriculum  benchmarks (SMALL=1: a try)
 #   make bench-time     how soon GRPO is as accurate as with TRL's trainer, on smollm2-135m
