@@ -5,10 +5,12 @@ import math
 import random
 import re
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 
 from data_prep.sources import synthetic
 from pipeline.prompts import build_completion
@@ -30,74 +32,64 @@ from stages.trainer.guards import (
 )
 
 NAN, INF = math.nan, math.inf
+TABLE = yaml.safe_load(Path(__file__).with_name("guards.yaml").read_text(encoding="utf-8"))
 
 
-# Settings
+def test_no_signal_cannot_roll_back():
+    """It has no healthy checkpoint to go back to."""
+    for name in GUARDS:
+        actions = ("off", "warn", "stop") + ("rollback",) * (name != "no_signal")
+        for action in actions:
+            GuardSettings(**{name: action})
+    with pytest.raises(ValueError, match="guard_no_signal: must be "):
+        GuardSettings(no_signal="rollback")
 
 
-@pytest.mark.parametrize("name", GUARDS)
-def test_settings_are_checked(name):
-    is_late = name != "no_signal"  # it has no healthy checkpoint to go back to
-    for value in ("off", "rollback" if is_late else "stop"):
-        GuardSettings(**{name: value})
-    for value in ("halt", True, *([] if is_late else ["rollback"])):
-        with pytest.raises(ValueError, match=f"guard_{name}: must be "):
-            GuardSettings(**{name: value})
+def firings_of(statistics, **settings):
+    """What guards with these settings ask for in a run with these statistics of its steps."""
+    guards = Guards(GuardSettings(**settings))
+    found = [one for step, values in enumerate(statistics) for one in guards.observe(step, values)]
+    return guards, found
 
 
-# Streaks and actions
+def statistics_of(trace, num_steps):
+    """The statistics of each step; how a trace is written is above the table."""
+    columns = {}
+    for name, parts in trace.items():
+        parts = parts if isinstance(parts, list) else [[parts, num_steps]]
+        columns[name] = [value for value, number in parts for _ in range(number)]
+    for step in range(num_steps):
+        yield {name: v[step] for name, v in columns.items() if v[step] != "missing"}
 
 
-def steps_of(guards, name, values, first=0):
-    """The steps at which one statistic makes its guard fire."""
-    firings = [guards.observe(first + i, {name: value}) for i, value in enumerate(values)]
-    return [firing.step for found in firings for firing in found]
+@pytest.mark.parametrize("row", TABLE["runs"], ids=lambda row: str(row["trace"]))
+def test_what_fires(row):
+    statistics = statistics_of(row["trace"], row.get("steps", 120))
+    guards, found = firings_of(statistics, **row.get("settings", {}))
+    assert {*guards.values} == {*row.get("judged", guards.values)}
+    for firing, wanted in zip(found, row["fires"], strict=True):
+        fields = {name: value for name, value in wanted.items() if name != "says"}
+        assert fields.items() <= vars(firing).items()
+        assert re.search(wanted.get("says", ""), firing.message)
+    assert len(guards.state_dict()["signal_trace"]) <= 30
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "fine", "violating"),
-    [
-        ("repetition", "repetition", 0.2, 0.21),
-        ("entropy", "entropy", 0.002, 0.0019),
-        ("entropy", "entropy", 0.3, NAN),
-        ("entropy", "entropy", 0.3, INF),
-        ("entropy", "entropy", 0.3, -INF),
-        ("alignment", "logp_mismatch", 1.05, 1.051),
-        ("alignment", "logp_mismatch", 0.9999999, INF),  # 1, after some rounding
-        ("weights", "moved_share", 0.05, 0.049),
-    ],
-)
+@pytest.mark.parametrize(("name", "key", "fine", "violating"), TABLE["levels"])
 def test_a_level_fires_at_the_third_violating_step_once_per_streak(name, key, fine, violating):
     trace = [violating] * 2 + [fine] + [violating] * 5 + [fine] + [violating] * 3
-    guards = Guards(GuardSettings(**{name: "stop"}))
-    assert steps_of(guards, key, trace) == [5, 11]
-    guards = Guards(GuardSettings(patience=1))
-    assert steps_of(guards, key, trace) == [0, 3, 9]
+    statistics = [{key: value} for value in trace]
+    assert [firing.step for firing in firings_of(statistics, **{name: "stop"})[1]] == [5, 11]
+    guards, found = firings_of(statistics, patience=1)
+    assert [firing.step for firing in found] == [0, 3, 9]
     guards.observe(12, {key: fine})
     assert guards.values == {name: fine}
 
 
-def test_a_step_without_a_number_neither_adds_to_a_streak_nor_ends_it():
-    guards = Guards(GuardSettings())
-    assert steps_of(guards, "repetition", [0.9, NAN, 0.9, NAN, NAN]) == []
-    assert guards.observe(5, {"reward": 0.1}) == []
-    (firing,) = guards.observe(6, {"repetition": 0.9})
-    assert (firing.since, firing.step) == (0, 6)
-    for key in ("logp_mismatch", "moved_share", "length", "reward", "cut_off_rate"):
-        assert steps_of(Guards(GuardSettings()), key, [NAN] * 20) == []
-
-
-def test_a_firing_says_all_and_off_is_silent():
-    guards = Guards(GuardSettings(alignment="rollback", weights="stop", entropy="off"))
-    bad = {"logp_mismatch": 1.5, "moved_share": 0.01, "entropy": NAN}
-    assert guards.observe(20, bad) == guards.observe(21, bad) == []
-    first, second = guards.observe(22, bad)
-    assert (first.guard, first.step, first.value, first.limit) == ("alignment", 22, 1.5, 1.05)
-    assert (first.action, first.since) == ("rollback", 20)
-    assert first.message.startswith("alignment: ") and "\n" not in first.message
-    assert (second.guard, second.action, second.value) == ("weights", "stop", 0.01)
-    assert "guard_min_moved_share 0.05, since step 20; " in second.message
-    assert {*guards.values} == {"alignment", "weights"}
+@pytest.mark.parametrize(("key", "before", "past", "others"), TABLE["causes"])
+def test_where_another_cause_is_likelier(key, before, past, others):
+    even = why_no_signal({"correctness": 0.5})
+    assert why_no_signal(others | {key: before}) == even
+    assert why_no_signal(others | {key: past}) != even
 
 
 # Whole runs
@@ -172,92 +164,9 @@ def test_a_collapse_is_seen_soon_and_by_its_guard_alone(name, seed):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_healthy_run_is_silent(seed):
-    guards, rng = Guards(GuardSettings()), random.Random(seed)
-    assert [f for step in range(400) for f in guards.observe(step, healthy(step, rng))] == []
-    assert {*guards.values} == {*GUARDS}
-
-
-def cut_off_run(rates, rewards):
-    guards = Guards(GuardSettings())
-    steps = enumerate(zip(rates, rewards, strict=True))
-    found = [guards.observe(s, {"cut_off_rate": c, "reward": r}) for s, (c, r) in steps]
-    return [firing for firings in found for firing in firings]
-
-
-def test_cut_off_rate_alone_and_reward_alone_do_not_fire():
-    up, down = [0.0] * 60 + [0.9] * 60, [0.5] * 60 + [0.1] * 60
-    assert cut_off_run(up, [0.5] * 60 + [0.6] * 60) == []  # long, and better for it
-    assert cut_off_run(up, [0.5] * 120) == []
-    assert cut_off_run([0.3] * 120, down) == []
-    assert cut_off_run(up[::-1], down) == []
-    (firing,) = cut_off_run(up, down)
-    # Ten steps on average: 0.27 at the third of them, 0.45 at the fifth, that is in steps 53..62.
-    assert (firing.step, firing.since, firing.value) == (64, 53, pytest.approx(0.45))
-    assert firing.message.startswith("eos: rise of the cut-off rate since the best reward is 0.45")
-
-
-@pytest.mark.parametrize(("rise", "growth", "fires"), [(0.2, 2.0, False), (0.205, 2.01, True)])
-def test_rises_fire_above_their_limit(rise, growth, fires):
-    found = cut_off_run([0.0] * 60 + [rise] * 60, [0.5] * 60 + [0.1] * 60)
-    assert [firing.guard for firing in found] == ["eos"] * fires
-    guards = Guards(GuardSettings())
-    lengths = [100.0] * 60 + [100.0 * growth] * 9
-    found = [one for step, x in enumerate(lengths) for one in guards.observe(step, {"length": x})]
-    assert [firing.guard for firing in found] == ["length"] * fires
-
-
-def test_the_baseline_is_never_called_unhealthy():
-    """Or a run that collapses in its first steps would have nothing to go back to."""
-    (firing,) = cut_off_run([0.0] * 5 + [1.0] * 10, [0.5] * 5 + [0.0] * 10)
-    assert (firing.step, firing.since) == (8, 5)  # 1/6, then 2/7 of six and seven steps
-    guards = Guards(GuardSettings())
-    lengths = [100.0] * 5 + [1000.0] * 3
-    found = [guards.observe(step, {"length": length}) for step, length in enumerate(lengths)]
-    assert [(firing.step, firing.since) for firing in found[7]] == [(7, 5)]
-
-
-DEAD = {"signal": 0.0, "num_groups": 16, "cut_off_rate": 0.1, "length": 50, "max_length": 96}
-
-
-@pytest.mark.parametrize(
-    ("changes", "step", "remedy"),
-    [
-        ({"correctness": 0.0}, 11, "SFT first"),
-        ({"correctness": 1.0, "cut_off_rate": 0.6}, 11, "too easy"),
-        ({"correctness": 0.0, "cut_off_rate": 1.0, "length": 96}, 2, "hit 96 tokens"),
-        ({"signal": 0.9, "cut_off_rate": 1.0, "length": 96}, 2, "raise max_completion_length"),
-        ({"correctness": 0.0, "cut_off_rate": 0.9, "no_answer": 0.9}, 11, "90% .* cut off"),
-        ({"cut_off_rate": 1.0, "length": 96, "max_length": None}, 11, "100% .* cut off"),
-        ({"correctness": 0.05, "no_answer": 0.5, "no_think": 0.1}, 11, "no answer .*no_answer"),
-        ({}, 11, "reward_funcs"),  # nothing tells right from wrong
-        ({"correctness": 0.5}, 11, "all-correct or all-wrong"),
-        ({"correctness": 0.0, "num_groups": 2}, 31, "SFT first"),  # 60 groups
-        ({"correctness": 0.0, "num_groups": 400}, 11, "SFT first"),
-        ({"signal": 0.05}, None, None),
-        ({"signal": 0.3, "cut_off_rate": 1.0}, None, None),  # ended by a stop string
-    ],
-)
-def test_a_run_without_signal_is_told_its_likely_cause(changes, step, remedy):
-    guards = Guards(GuardSettings())
-    found = [firing for s in range(60) for firing in guards.observe(s, DEAD | changes)]
-    assert [(f.guard, f.step, f.since) for f in found] == ([("no_signal", step, 0)] if step else [])
-    assert not step or re.search(remedy, found[0].message)
-    assert len(guards.state_dict()["signal_trace"]) <= 30
-
-
-@pytest.mark.parametrize(
-    ("key", "before", "past", "others"),
-    [
-        ("correctness", 0.9, 0.901, {}),
-        ("correctness", 0.1, 0.099, {}),
-        ("cut_off_rate", 0.5, 0.501, {"correctness": 0.5}),
-        ("no_answer", 0.5, 0.501, {"correctness": 0.5}),
-    ],
-)
-def test_where_another_cause_is_likelier(key, before, past, others):
-    even = why_no_signal({"correctness": 0.5})
-    assert why_no_signal(others | {key: before}) == even
-    assert why_no_signal(others | {key: past}) != even
+    rng = random.Random(seed)
+    guards, found = firings_of(healthy(step, rng) for step in range(400))
+    assert found == [] and {*guards.values} == {*GUARDS}
 
 
 def mixed(step):
@@ -310,22 +219,7 @@ def test_repeated_ngrams(ids, size, share):
     assert repeated_ngram_share(ids, size) == pytest.approx(share, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("text", "share"),
-    [
-        ("", 0),
-        ("<think>so</think>\n\n\\boxed{4}", 0),
-        ("<think>a<b and b>c, 2 < 3 > 1 <br><br></think> 4", 0),  # other tags are text
-        ("<think>so</think>" * 4, 1),
-        # How published runs ended: tags behind a long thought, however few.
-        (f"<think>{'so ' * 99}</think><answer>4</answer>\n<answer>4</answer>", 1),
-        (f"<think>{'so ' * 99}</think>\\boxed{{4}}</answer>\n</think></answer>", 1),
-        ("<td>1</td><td>2</td></answer>", 0),  # one stray tag repeats nothing
-        # With other text between, as where a base model goes on with questions of its own, the
-        # share counts: of 100 characters the last 20.
-        ("x" * 64 + "</think>" + "y" * 8 + "</think>" + "z" * 12, 20 / 100),
-    ],
-)
+@pytest.mark.parametrize(("text", "share"), TABLE["tags"])
 def test_repeated_tags(text, share):
     assert repeated_tag_share(text) == pytest.approx(share, abs=1e-12)
 
@@ -429,21 +323,7 @@ def test_of_a_sharded_parameter_this_process_part_is_looked_at():
         torch.distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize(
-    ("changes", "share"),
-    [
-        ({}, 1.0),
-        ({"rate": 0.0}, None),
-        ({"gradient": None}, None),
-        ({"gradient": 0.0}, None),
-        ({"is_skipped": True}, None),  # by fp16's loss scaling
-        ({"is_deepspeed": True}, None),
-        ({"actions": {"entropy": "warn"}}, None),
-        ({"is_rounded_at_random": True}, None),
-        # Too little to change a weight is not the same as nothing to change it by.
-        ({"gradient": 1e-12}, 0.0),
-    ],
-)
+@pytest.mark.parametrize(("changes", "share"), TABLE["judged_steps"])
 def test_only_a_step_that_should_move_weights_is_judged(changes, share):
     case = {"rate": 1.0, "gradient": 1.0, "actions": {"weights": "warn"}}
     case |= dict.fromkeys(("is_skipped", "is_deepspeed", "is_rounded_at_random"), False) | changes
