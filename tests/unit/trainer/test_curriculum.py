@@ -273,20 +273,8 @@ def test_a_state_of_other_problems_is_refused():
 
 
 # The posterior of a logit, against dense sums over a fine grid
-def add(mean, variance, right, total):
-    """`add_binomial` of one problem."""
-    (new_mean,), (new_variance,) = add_binomial(
-        *(np.array([x], dtype=float) for x in (mean, variance, right, total))
-    )
-    return float(new_mean), float(new_variance)
 
-
-def useful(mean, variance, num_generations):
-    return float(useful_chance(np.array([mean]), np.array([variance]), num_generations)[0])
-
-
-def rate(mean, variance):
-    return float(expected_rate(np.array([mean]), np.array([variance]))[0])
+MEANS = np.array([0.0, 1.5, -4.0, 12.0])
 
 
 def on_grid(mean, variance, right=0, total=0):
@@ -300,21 +288,20 @@ def on_grid(mean, variance, right=0, total=0):
     return eta, weights / weights.sum()
 
 
-def logit(p):
-    return np.log(p / (1 - p))
-
-
 @pytest.mark.parametrize("variance", [0.01, 2.25, 4.5, 10.0, 30.0])
-@pytest.mark.parametrize("mean", [0.0, 1.5, -4.0, 12.0])
-def test_expectations_agree_with_a_fine_grid(mean, variance):
-    eta, weights = on_grid(mean, variance)
-    p = sigmoid(eta)
+def test_expectations_agree_with_a_fine_grid(variance):
+    variances = np.full(4, variance)
     # The curriculum's priors start at 4.5; beyond 10, 31 nodes are coarse for a step of width 1.
     tolerance = 0.003 if variance <= 10 else 0.015
-    assert rate(mean, variance) == pytest.approx(weights @ p, abs=tolerance)
-    for size in (2, 4, 8, 16):
-        expected = weights @ (1 - p**size - (1 - p) ** size)
-        assert useful(mean, variance, size) == pytest.approx(expected, abs=tolerance), size
+    rates = expected_rate(MEANS, variances)
+    chances = {size: useful_chance(MEANS, variances, size) for size in (2, 4, 8, 16)}
+    for number, mean in enumerate(MEANS):
+        eta, weights = on_grid(mean, variance)
+        p = sigmoid(eta)
+        assert rates[number] == pytest.approx(weights @ p, abs=tolerance), mean
+        for size, found in chances.items():
+            expected = weights @ (1 - p**size - (1 - p) ** size)
+            assert found[number] == pytest.approx(expected, abs=tolerance), (mean, size)
 
 
 @pytest.mark.parametrize("variance", [0.01, 0.3, 2.25, 4.5, 30.0])
@@ -322,11 +309,12 @@ def test_expectations_agree_with_a_fine_grid(mean, variance):
     ("right", "total"), [(0, 8), (1, 8), (4, 8), (8, 8), (0, 1), (32, 64), (1000, 1000)]
 )
 def test_add_binomial_agrees_with_a_fine_grid(variance, right, total):
-    for mean in (0.0, 1.5, -4.0, 12.0):
+    given = [np.full(4, float(number)) for number in (variance, right, total)]
+    found = add_binomial(MEANS, *given)
+    for mean, new_mean, new_variance in zip(MEANS, *found, strict=True):
         eta, weights = on_grid(mean, variance, right, total)
         expected = weights @ eta
         spread = weights @ (eta - expected) ** 2
-        new_mean, new_variance = add(mean, variance, right, total)
         assert new_mean == pytest.approx(expected, abs=0.03 * spread**0.5), mean
         assert new_variance == pytest.approx(spread, rel=0.02), mean
 
@@ -346,11 +334,6 @@ COUNTS = {  # g was not measured
 )
 def test_keep_by_pass_rate(low, high, kept):
     assert keep_by_pass_rate(ROWS, COUNTS, low, high) == [{"id": name} for name in kept]
-
-
-def write_counts(path, *rows):
-    write_rows(path, rows)
-    return str(path)
 
 
 def test_offline_pass_rates_give_levels_and_spread():
@@ -395,40 +378,42 @@ def test_peers_are_of_one_source_and_level():
 POOL = [{"id": f"p{n}", "source": "a", "level": 1} for n in range(6)]
 
 
+@pytest.fixture
+def build_mode(tmp_path):
+    """Function: mode, rows to train on, (id, correct, samples) of pass rates -> a curriculum."""
+
+    def call(mode, rows, *counts):
+        path = tmp_path / "pass_rates.jsonl"
+        names = ("id", "num_right", "num_samples")
+        write_rows(path, [dict(zip(names, one, strict=True)) for one in counts])
+        file = str(path) if counts else None
+        args = GrpoArguments(train_file="f", curriculum=mode, pass_rates=file)
+        return build_curriculum(rows, args, 8, 0)
+
+    return call
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_recipe_builds(tmp_path, mode):
-    counts = {"id": "p0", "num_right": 1, "num_samples": 4}
-    file = write_counts(tmp_path / "pass_rates.jsonl", counts) if mode == "offline" else None
-    found = build_curriculum(
-        POOL, GrpoArguments(train_file="f", curriculum=mode, pass_rates=file), 8, 0
-    )
+def test_what_a_recipe_builds(build_mode, mode):
+    found = build_mode(mode, POOL, *[("p0", 1, 4)] * (mode == "offline"))
     assert (found is None) == (mode in ("off", "offline"))
     if found is not None:
         assert (found.max_rounds > 0) == ("refill" in mode)
         assert (found.choose(6) is not None) == ("predictive" in mode)
 
 
-def test_pass_rates_are_a_start(tmp_path):
+def test_pass_rates_are_a_start(build_mode):
     """Also where the file has other problems."""
-    rows = [{"id": f"p{n}", "num_right": n, "num_samples": 8} for n in (8, 1, 0)]
-    path = write_counts(tmp_path / "pass_rates.jsonl", *rows)
-    args = GrpoArguments(train_file="f", curriculum="predictive", pass_rates=path)
-    rates = build_curriculum(POOL, args, 8, 0).pass_rates(range(6))
+    found = build_mode("predictive", POOL, ("p8", 8, 8), ("p1", 1, 8), ("p0", 0, 8))
+    rates = found.pass_rates(range(6))
     assert rates[0] < rates[1] < 0.3 and rates[2:] == pytest.approx([rates[2]] * 4)
 
 
-@pytest.mark.parametrize(
-    ("rows", "counts", "words"),
-    [
-        ([*POOL, POOL[0]], None, "train_file: two rows have the same id"),
-        (POOL, {"id": "x", "num_right": 1, "num_samples": 4}, "has none of the ids of train_file"),
-    ],
-)
-def test_rows_that_do_not_fit_are_refused(tmp_path, rows, counts, words):
-    file = counts and write_counts(tmp_path / "pass_rates.jsonl", counts)
-    args = GrpoArguments(train_file="f", curriculum="predictive", pass_rates=file)
-    with pytest.raises(UserError, match=words):
-        build_curriculum(rows, args, 8, 0)
+def test_rows_that_do_not_fit_are_refused(build_mode):
+    with pytest.raises(UserError, match="train_file: two rows have the same id"):
+        build_mode("predictive", [*POOL, POOL[0]])
+    with pytest.raises(UserError, match="has none of the ids of train_file"):
+        build_mode("predictive", POOL, ("x", 1, 4))
 
 
 # Refill

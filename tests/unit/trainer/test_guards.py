@@ -382,20 +382,23 @@ def test_a_callback_refuses_what_it_cannot_do(action):
         GuardCallback(GuardSettings(**action))
 
 
+ARGS = {
+    "generation_batch_size": 64, "num_generations": 8, "max_completion_length": 100,
+    "device": "cpu", "mask_truncated_completions": True,
+}  # fmt: skip
+LOGS = {
+    "reward": 0.5, "completions/mean_length": 10, "completions/clipped_ratio": 0.1,
+    "frac_reward_zero_std": 0.2, "entropy": 0.5, "kl": 0.0,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("action", ["warn", "stop"])
 def test_a_callback_judges_the_logs_of_training(action, tmp_path):
-    args = SimpleNamespace(
-        output_dir=str(tmp_path), generation_batch_size=64, num_generations=8, device="cpu",
-        max_completion_length=100, mask_truncated_completions=True,
-    )  # fmt: skip
+    args = SimpleNamespace(output_dir=str(tmp_path), **ARGS)
     guards = GuardCallback(GuardSettings(length=action))
     control = SimpleNamespace(should_training_stop=False)
     for step in range(1, 31):
-        length = 10 if step < 20 else 50
-        logs = {
-            "reward": 0.5, "completions/mean_length": length, "completions/clipped_ratio": 0.1,
-            "frac_reward_zero_std": 0.2, "entropy": 0.5, "kl": 0.0,
-        }  # fmt: skip
+        logs = LOGS | {"completions/mean_length": 10 if step < 20 else 50}
         guards.on_log(args, SimpleNamespace(global_step=step), control, logs)
         guards.on_log(args, None, control, {"eval_reward": 0.0})  # is none of training
     assert [one.guard for one in guards.firings] == ["length"]
@@ -406,12 +409,10 @@ def test_a_callback_judges_the_logs_of_training(action, tmp_path):
 
 def test_an_empty_batch_has_no_entropy():
     """TRL logs 0 where every completion was cut off and masked."""
-    logs = {"reward": 0.0, "completions/mean_length": 9, "completions/clipped_ratio": 1.0}
-    logs |= {"frac_reward_zero_std": 0.0, "entropy": 0.0}
-    sizes = {"generation_batch_size": 64, "num_generations": 8, "max_completion_length": 100}
-    args = SimpleNamespace(**sizes, device="cpu", mask_truncated_completions=True)
+    logs = LOGS | {"completions/clipped_ratio": 1.0, "frac_reward_zero_std": 0.0, "entropy": 0.0}
+    args, control = SimpleNamespace(**ARGS), SimpleNamespace()
     guards = GuardCallback(GuardSettings(entropy="stop", patience=1))
-    guards.on_log(args, SimpleNamespace(global_step=1), SimpleNamespace(), logs)
+    guards.on_log(args, SimpleNamespace(global_step=1), control, logs)
     assert guards.firings == [] and "entropy" not in guards.guards.values
-    guards.on_log(args, SimpleNamespace(global_step=2), SimpleNamespace(), logs | {"reward": None})
+    guards.on_log(args, SimpleNamespace(global_step=2), control, logs | {"reward": None})
     assert guards.guards.values["no_signal"] == 0.5  # of a step with a signal and one without

@@ -1,13 +1,14 @@
 """Rewards by hand, at every boundary."""
 
 import random
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from trl.rewards import get_cosine_scaled_reward
 
 from grading.grade import VERDICTS, Grade
-from pipeline.prompts import build_completion
 from stages import rewards
 from stages.arguments import GRADED, GrpoArguments
 from stages.rewards import REWARDS, TAKEN, build_rewards, reward_columns
@@ -20,10 +21,12 @@ def chat(*texts):
     return [[{"role": "assistant", "content": text}] for text in texts]
 
 
-def ask(*golds, form="box"):
+def ask(*golds):
     """The columns of rows with these golds."""
-    answers = [gold if isinstance(gold, list) else [gold] for gold in golds]
-    return {"answers": answers, "answer_form": [form] * len(golds), "question": [""] * len(golds)}
+    return {
+        "answers": [[gold] for gold in golds], "answer_form": ["box"] * len(golds),
+        "question": [""] * len(golds),
+    }  # fmt: skip
 
 
 def config(max_completion_length=100, seed=0, process_index=0):
@@ -42,45 +45,20 @@ def build(name, think_prefilled=False, config=config(), **keys):  # noqa: B008 -
     return call
 
 
-@pytest.mark.parametrize(
-    ("completion", "gold", "value"),
-    [
-        (RIGHT, "2", 1.0),
-        (RIGHT, "3", 0.0),
-        ("<think>so</think> It is \\boxed{0.5}.", "\\frac{1}{2}", 1.0),
-        ("<think>so</think> \\boxed{3} or \\boxed{2}", "2", 0.0),  # hedging
-        ("\\boxed{2}", "2", 0.0),  # no thought
-        ("", "2", 0.0),
-    ],
-)
-def test_correctness(completion, gold, value):
-    reward = build("correctness_reward")
-    assert reward(completions=chat(completion), **ask(gold)) == [value]
+TABLE = yaml.safe_load(Path(__file__).with_name("rewards.yaml").read_text(encoding="utf-8"))
+ROWS = [(name, *row) for name, rows in TABLE.items() for row in rows]
 
 
-def test_a_formula_of_the_question_is_not_paid():
-    columns = ask("2") | {"question": [r"What is $\sqrt{4}$?"]}
-    reward = build("correctness_reward")
-    copied = RIGHT.replace("{2}", r"{\sqrt{4}}")
-    assert reward(completions=chat(copied), **columns) == [0.0]
-    assert reward(completions=chat(copied), **ask("2")) == [1.0]
-    assert reward(completions=chat(RIGHT), **columns) == [1.0]
-
-
-def test_correctness_with_tags_and_with_a_prefilled_thought():
-    tagged = chat(build_completion("1 + 1 = 2", "2", "tags"), RIGHT)
-    reward = build("correctness_reward")
-    assert reward(completions=tagged, **ask("2", "2", form="tags")) == [1.0, 0.0]
-    rest = chat(RIGHT.removeprefix("<think>\n"), RIGHT)
-    reward = build("correctness_reward", think_prefilled=True)
-    assert reward(completions=rest, **ask("2", "2")) == [1.0, 0.0]
-
-
-def test_any_of_several_golds_will_do():
-    reward = build("correctness_reward")
-    golds = [["3", "\\frac{4}{2}"], ["3", "4"], ["2"], "2"]
-    three = chat(RIGHT, RIGHT, RIGHT, RIGHT)
-    assert reward(completions=three, **ask(*golds)) == [1.0, 0.0, 1.0, 1.0]
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_rewards_by_hand(row):
+    name, completion, value, *more = row
+    keys = dict(more[0]) if more else {}
+    ids = keys.pop("ids", [7] * keys.pop("tokens", 1))
+    usual = {"answers": ["2"], "answer_form": "box", "question": ""}
+    columns = {column: [keys.pop(column, cell)] for column, cell in usual.items()}
+    reward = build(name, **keys)
+    found = reward(completions=chat(completion), completion_ids=[ids], **columns)
+    assert found == pytest.approx([value], abs=1e-12)
 
 
 def graded(monkeypatch, *verdicts):
@@ -168,97 +146,6 @@ def test_only_a_correct_answer_earns_a_graded_reward(name):
     assert correct > 0 >= wrong
 
 
-@pytest.mark.parametrize(
-    ("completion", "form", "value"),
-    [
-        ("<think>so</think> It is \\boxed{2}.", "box", 1.0),
-        ("<think>so</think> <answer>2</answer>", "tags", 1.0),
-        ("<think>so</think> So: <answer> \\boxed{2} </answer> Done.", "tags", 1.0),
-        ("<think>so</think> It is 2.", "box", 0.0),  # no answer
-        ("<think>so</think> \\boxed{ }", "box", 0.0),
-        ("<think>so</think> \\boxed{2} \\boxed{2}", "box", 0.0),
-        ("<think>so</think> \\boxed{2}", "tags", 0.0),  # the other form
-        ("<think>so</think> \\boxed{2} </answer></answer>", "box", 0.0),
-        ("<think>so</think> <answer>2</answer></answer>", "tags", 0.0),
-        ("<think>so</think> <answer>2</answer> <answer>2</answer>", "tags", 0.0),
-        ("<think>so</think> <answer></answer>", "tags", 0.0),
-        ("<think>so</think> <answer>\\boxed{2} \\boxed{3}</answer>", "tags", 0.0),
-        ("<think>so <answer>2</answer></think> <answer>2</answer>", "tags", 0.0),
-        ("<think>\u200b</think> \\boxed{2}", "box", 0.0),
-        ("<think>a</think> <think>b</think> \\boxed{2}", "box", 0.0),  # doubled
-        ("<think>a</think> \\boxed{2} </think>", "box", 0.0),  # closed twice
-        ("<think>so \\boxed{2}", "box", 0.0),  # never closed
-        ("", "box", 0.0),
-    ],
-)
-def test_format(completion, form, value):
-    reward = build("think_format_reward")
-    assert reward(completions=chat(completion), **ask("2", form=form)) == [value]
-
-
-def test_format_with_a_prefilled_thought_and_with_a_final_number():
-    reward = build("think_format_reward", think_prefilled=True, final_number=True)
-    texts = ["so</think> \\boxed{2}", "so</think> It is 2."]
-    texts += ["<think>so</think> \\boxed{2}", "</think> \\boxed{2}"]
-    found = reward(completions=chat(*texts), **ask(*"2222"))
-    assert found == [1.0, 1.0, 0.0, 0.0]
-
-
-LOOSE = [
-    ("<think>so</think> <answer>2</answer>", 1.0),
-    ("<think></think><answer></answer>" * 9, 1.0),  # into which the published run collapsed
-    ("<answer>2</answer> <think>so</think>", 1.0),
-    ("</think> <think>so</think> </answer> <answer>2</answer>", 1.0),
-    ("<answer>2</answer>", 0.0),
-    ("so</think> <answer>2</answer>", 0.0),  # never opened
-    ("<think>so <answer>2</answer>", 0.0),  # never closed
-    ("<think>so</think> </answer>2<answer>", 0.0),
-    ("", 0.0),
-]
-
-
-@pytest.mark.parametrize(("completion", "value"), LOOSE)
-def test_loose_format(completion, value):
-    reward = build("loose_think_format_reward")
-    assert reward(completions=chat(completion), **ask("2", form="tags")) == [value]
-
-
-def test_loose_format_with_a_prefilled_thought():
-    reward = build("loose_think_format_reward", think_prefilled=True)
-    texts = ["so</think> <answer>2</answer>", "</think><answer></answer>", "so <answer>2</answer>"]
-    assert reward(completions=chat(*texts)) == [1.0, 1.0, 0.0]
-
-
-LENGTHS = {  # keys, and what so many tokens earn; a completion that is cut off has 100
-    "soft_length_penalty": (
-        {"length_penalty_start": 500, "length_penalty_end": 800},
-        {0: 0, 500: 0, 503: -0.001, 650: -0.05, 800: -0.1, 900: -0.1},
-    ),
-    "overlong": ({"overlong_cache": 20}, {0: 0, 80: 0, 81: -0.05, 90: -0.5, 100: -1, 101: -1}),
-}
-
-
-@pytest.mark.parametrize("name", LENGTHS)
-def test_penalties_of_length(name):
-    keys, values = LENGTHS[name]
-    batch = {"completion_ids": [[7] * n for n in values], "completions": chat(*"x" * len(values))}
-    assert build(name, **keys)(**batch) == pytest.approx([*values.values()], abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("ids", "size", "value"),
-    [
-        ([1, 2], 3, 0),  # shorter than n
-        ([1, 2, 1, 2, 1, 2], 2, -0.6),  # 12, 21, 12, 21, 12: two of five are distinct
-        ([5] * 101, 2, -0.99),  # a loop that is cut off; never -1 in full
-    ],
-)
-def test_repetition_penalty(ids, size, value):
-    reward = build("repetition_penalty", repetition_ngram_size=size, repetition_max_penalty=0.5)
-    found = reward(completion_ids=[ids], completions=chat("x"))
-    assert found == pytest.approx([value / 2], abs=1e-12)
-
-
 def toss(reward, step, text=RIGHT, number=2000):
     state = SimpleNamespace(global_step=step)
     return reward(completions=chat(*[text] * number), trainer_state=state)
@@ -283,6 +170,7 @@ def test_random_reward_is_a_fair_coin_of_seed_rank_and_step_alone():
 
 
 def test_trl_sees_the_recipes_names_in_the_recipes_order():
+    """And a column replaces nothing that a reward is built with, whatever it is called."""
     names = [*reversed(REWARDS)]
     args = GrpoArguments(train_file="f", reward_funcs=names, overlong_cache=2)
     found = build_rewards(args, config(max_completion_length=2), think_prefilled=False)
@@ -292,6 +180,7 @@ def test_trl_sees_the_recipes_names_in_the_recipes_order():
     every["prompts"] = [[{"role": "user", "content": "1 + 1?"}]]
     every |= {"id": ["p"], "trainer_state": SimpleNamespace(global_step=0)}
     every |= {"log_metric": lambda *_: None, "log_extra": lambda *_: None}
+    every |= dict.fromkeys(("self", "args", "config", "grader", "coin", "think_prefilled"), ("x",))
     values = {f.__name__: f(**every) for f in found}
     assert values.pop("random_reward") in ([0.0], [1.0])
     assert values == {
@@ -315,15 +204,3 @@ def test_a_reward_sees_every_column_of_its_row():
 
 def test_names_of_trl_and_the_trainer_are_no_columns():
     assert reward_columns([dict.fromkeys(TAKEN, 0) | {"id": "a"}]) == [[{"id": "a"}]]
-
-
-@pytest.mark.parametrize("name", REWARDS)
-def test_a_column_replaces_nothing_that_a_reward_is_built_with(name):
-    """Columns called like arguments of our own rewards."""
-    batch = ask("2") | {"completions": chat(RIGHT), "completion_ids": [[1, 2, 3]]}
-    batch["trainer_state"] = SimpleNamespace(global_step=0)
-    taken = {
-        name: ["x"] for name in ("self", "args", "config", "grader", "coin", "think_prefilled")
-    }
-    reward = build(name, overlong_cache=10)
-    assert reward(**batch | taken) == build(name, overlong_cache=10)(**batch)

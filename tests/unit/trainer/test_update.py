@@ -2,10 +2,12 @@
 
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from trl.trainer.utils import RepeatSampler
 
 from pipeline.errors import UserError
@@ -48,21 +50,11 @@ def test_zero_loss():
     assert loss == 0 and torch.equal(logps.grad, torch.zeros(3, 2))
 
 
-CASES = {
-    "nothing to do": ([], 10, True, []),
-    "one pass": ([3, 5, 4], 15, True, [[1, 2, 0]]),
-    "padding counts": ([3, 5, 4], 14, True, [[1, 2], [0]]),
-    "packed it does not": ([3, 5, 4], 12, False, [[1, 2, 0]]),
-    "packed and full": ([3, 5, 4], 11, False, [[1, 2], [0]]),
-    "a long row goes alone": ([3, 50, 4], 8, True, [[1], [2, 0]]),
-    "each alone": ([5, 5, 5], 9, True, [[0], [1], [2]]),
-    "equal lengths keep their order": ([2, 2, 2, 2], 4, False, [[0, 1], [2, 3]]),
-}
+TABLE = yaml.safe_load(Path(__file__).with_name("update.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_passes(case):
-    lengths, max_tokens, is_padded, expected = CASES[case]
+@pytest.mark.parametrize(("lengths", "max_tokens", "is_padded", "expected"), TABLE["passes"])
+def test_passes(lengths, max_tokens, is_padded, expected):
     assert fill_passes(lengths, max_tokens, is_padded) == expected
 
 
@@ -87,40 +79,16 @@ def planner(max_tokens, agree=lambda numbers: numbers):
     return Planner(max_tokens, is_padded=False, shares_prompts=False, agree=agree)
 
 
-@pytest.mark.parametrize(
-    ("max_tokens", "others", "must", "passes"),
-    [
-        (10, [2, 1], False, [([0], True), ([], True), ([1, 2], False)]),
-        (None, [0, 1], False, [([0, 1, 2], True)]),
-        (None, [1, 0], True, [([0, 1, 2], True)]),
-    ],
-)
-def test_all_processes_make_as_many_passes(max_tokens, others, must, passes):
-    rows = [Row((1, 2), 3, True), Row((1, 2), 2, False), Row((1, 2), 1, False)]
+@pytest.mark.parametrize(("graded", "max_tokens", "others", "must", "passes"), TABLE["plans"])
+def test_all_processes_make_as_many_passes(graded, max_tokens, others, must, passes):
+    lengths = zip((3, 2, 1), graded, strict=True)
+    rows = [Row((1, 2), number, has_gradient) for number, has_gradient in lengths]
 
     def agree(numbers):
         return [[max(pair) for pair in zip(mine, others, strict=True)] for mine in numbers]
 
-    assert planner(max_tokens, agree).passes([rows], [must]) == [passes]
-
-
-@pytest.mark.parametrize(
-    ("max_tokens", "others", "must", "passes"),
-    [
-        (10, 0, True, [([1], True), ([0], False)]),  # the shortest one
-        (10, 0, False, [([0, 1], False)]),
-        (None, 0, False, [([0, 1], False)]),
-        (None, 1, False, [([0, 1], True)]),  # another process goes backward
-        (None, 0, True, [([0, 1], True)]),
-    ],
-)
-def test_a_micro_batch_without_gradients(max_tokens, others, must, passes):
-    rows = [Row((1, 2), 3, False), Row((1, 2), 2, False)]
-
-    def agree(numbers):
-        return [[max(graded, others), rest] for graded, rest in numbers]
-
-    assert planner(max_tokens, agree).passes([rows], [must]) == [passes]
+    found = planner(max_tokens, agree).passes([rows], [must])
+    assert found == [[tuple(one) for one in passes]]
 
 
 def batches(lengths, num_rows, graded=None):
@@ -214,19 +182,7 @@ def test_an_epoch_is_the_same_however_often_and_whatever_came_before():
     assert list(EpochSampler(build(seed=8), lambda: 0)) != orders[0]
 
 
-SAVED = {"step": 1, "num_buffers": 0, "metrics": {}, "entropy": [0.0, 0.0], "num_completions": 2}
-SAVED |= {"table": {}, "extra": {}}
-
-
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        (None, "extra_state.json is missing; resume from a checkpoint that"),
-        ({"extra": {}}, "extra_state.json: is damaged .step is missing.; resume from an earlier"),
-        (SAVED, "holds the state of nothing, this recipe needs that of guards;"),
-        (SAVED | {"extra": {"guards": {}}, "num_buffers": 2}, "by 2 processes .*, this run has 1;"),
-    ],
-)
+@pytest.mark.parametrize(("state", "words"), TABLE["checkpoints"])
 def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, state, words):
     if state is not None:
         (tmp_path / "extra_state.json").write_text(json.dumps(state))
