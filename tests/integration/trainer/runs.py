@@ -80,21 +80,25 @@ def is_right(question, completion):
     return kind == "right" or (kind == "mixed" and checksum(completion) % 2 == 1)
 
 
-def generation_batches(base, steps, patch=setattr, rollout=None):
-    """A trainer that appends what every generation batch was to `steps`, as JSON takes it.
+def hashed_rollout(prompt_ids, number):
+    """Three to ten tokens that prompt and number decide, whatever the weights are."""
+    draw = random.Random(f"{prompt_ids} {number}")
+    return [draw.randrange(5, 290) for _ in range(draw.randrange(3, 11))]
 
-    Args:
-        base: the stage's trainer.
-        patch: sets an attribute, such as `monkeypatch.setattr`.
-        rollout: (prompt ids, number in the group) -> completion ids; the model's without it.
+
+def record_batches():
+    """Set up a process whose rollouts are hashed, and which notes what each generation batch was.
+
+    A batch is a line of `<place>.rank<n>.jsonl`.
     """
     from trl import GRPOTrainer
 
     from grading.grade import Grade
     from stages import rewards
+    from stages.trainer import grpo_trainer
 
-    rounds, golds_seen, questions = [], [], []
-    generate, score = GRPOTrainer._generate_single_turn, GRPOTrainer._generate_and_score_completions
+    steps, rounds, golds_seen = [], [], []
+    score = GRPOTrainer._generate_and_score_completions
     calculate = GRPOTrainer._calculate_rewards
 
     def grade_rollouts(completions, golds, forms, questions, **_):
@@ -102,16 +106,10 @@ def generation_batches(base, steps, patch=setattr, rollout=None):
         found = [is_right(*pair) for pair in zip(questions, completions, strict=True)]
         return [Grade("right" if right else "wrong", None) for right in found]
 
-    def spy_generate(self, prompt_ids, *args):
-        if rollout is not None:
-            return [rollout(ids, n % SIZE) for n, ids in enumerate(prompt_ids)], None
-        completions, _ = generate(self, prompt_ids, *args)
-        # The model writes up to the limit: the lengths shall differ, and between problems too.
-        lengths = [3 + (checksum(str(ids)) + n % SIZE) % 8 for n, ids in enumerate(prompt_ids)]
-        return [ids[:length] for ids, length in zip(completions, lengths, strict=True)], None
+    def generate(self, prompt_ids, *args):
+        return [hashed_rollout(ids, n % SIZE) for n, ids in enumerate(prompt_ids)], None
 
     def spy_calculate(self, inputs, prompts, completions, ids):
-        questions[:] = [prompt[-1]["content"] for prompt in prompts]
         values = calculate(self, inputs, prompts, completions, ids)
         ids = [row["id"] for row in inputs]
         texts = [completion[-1]["content"] for completion in completions]
@@ -125,12 +123,7 @@ def generation_batches(base, steps, patch=setattr, rollout=None):
         rounds[-1]["shape"] = [output["prompt_ids"].size(1), output["completion_ids"].size(1)]
         return output
 
-    patch(rewards, "grade_rollouts", grade_rollouts)
-    patch(GRPOTrainer, "_generate_single_turn", spy_generate)
-    patch(GRPOTrainer, "_calculate_rewards", spy_calculate)
-    patch(GRPOTrainer, "_generate_and_score_completions", spy_score)
-
-    class Recorder(base):
+    class Recorder(grpo_trainer.MathGRPOTrainer):
         def _generate_and_score_completions(self, inputs):
             rounds.clear()
             output = super()._generate_and_score_completions(inputs)
@@ -139,7 +132,6 @@ def generation_batches(base, steps, patch=setattr, rollout=None):
             columns |= {key: self._logs[key] for key in ("prompt", "completion")}
             steps.append(
                 {
-                    "given": [row["id"] for row in inputs[::SIZE]],
                     "rounds": list(rounds),
                     "rows": rows_of(output, self._tokenizer),
                     "keys": sorted(output),
@@ -151,7 +143,15 @@ def generation_batches(base, steps, patch=setattr, rollout=None):
             )
             return output
 
-    return Recorder
+        def train(self, *args, **kwargs):
+            output = super().train(*args, **kwargs)
+            write_rows(file_of(self.args), steps)
+            return output
+
+    rewards.grade_rollouts = grade_rollouts
+    GRPOTrainer._generate_single_turn, GRPOTrainer._calculate_rewards = generate, spy_calculate
+    GRPOTrainer._generate_and_score_completions = spy_score
+    grpo_trainer.MathGRPOTrainer = Recorder
 
 
 def rows_of(output, tokenizer):
@@ -174,30 +174,9 @@ def rows_of(output, tokenizer):
     return rows
 
 
-def hashed_rollout(prompt_ids, number):
-    """Three to ten tokens that prompt and number decide, whatever the weights are."""
-    draw = random.Random(f"{prompt_ids} {number}")
-    return [draw.randrange(5, 290) for _ in range(draw.randrange(3, 11))]
-
-
 def file_of(args):
     """Where a process notes what it does: beside the run's place, for all runs of that."""
     return Path(f"{place_named(Path(args.output_dir))}.rank{args.process_index}.jsonl")
-
-
-def reporter(base):
-    """A trainer whose rollouts are hashed, and which writes `<place>.rank<n>.jsonl`."""
-    steps = []
-
-    class Reporter(generation_batches(base, steps, rollout=hashed_rollout)):
-        def train(self, *args, **kwargs):
-            output = super().train(*args, **kwargs)
-            curriculum = self.curriculum.state_dict() if self.curriculum else None
-            lines = [*steps, {"curriculum": curriculum}]
-            write_rows(file_of(self.args), lines)
-            return output
-
-    return Reporter
 
 
 def grade_by_checksum(completions, *_, **__):
@@ -224,19 +203,21 @@ class Seen:
         self.ids = state["ids"]
 
 
-def micro_steps(base):
-    """A trainer that writes down its steps, and kills itself where the variable DIE says.
+def record_micro_steps():
+    """Set up a process that notes its steps, and kills itself where the variable DIE says.
 
     A micro-step is a line of `<place>.rank<n>.jsonl`: number, ids of the loader's problems,
-    completions used, loss.
+    completions used, loss. Completions are right by their checksum.
     """
     from accelerate.utils import gather_object
 
-    class Recorder(base):
+    from stages import rewards
+    from stages.trainer import grpo_trainer
+
+    class Recorder(grpo_trainer.MathGRPOTrainer):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
-            self.seen = Seen()
-            self.__dict__.get("extra_state", {})["seen"] = self.seen
+            self.seen = self.extra_state["seen"] = Seen()
 
         def die_at(self, place):
             if os.environ.get("DIE") == f"{place} {self.state.global_step}":
@@ -267,23 +248,8 @@ def micro_steps(base):
             super()._save_checkpoint(model, trial)
             self.die_at("saved")
 
-    return Recorder
-
-
-def record_batches():
-    """Set up a process for `reporter`."""
-    from stages.trainer import grpo_trainer
-
-    grpo_trainer.MathGRPOTrainer = reporter(grpo_trainer.MathGRPOTrainer)
-
-
-def record_micro_steps():
-    """Set up a process for `micro_steps`, with completions that are right by their checksum."""
-    from stages import rewards
-    from stages.trainer import grpo_trainer
-
     rewards.grade_rollouts = grade_by_checksum
-    grpo_trainer.MathGRPOTrainer = micro_steps(grpo_trainer.MathGRPOTrainer)
+    grpo_trainer.MathGRPOTrainer = Recorder
 
 
 def tell(*values):

@@ -1,9 +1,6 @@
-"""Refill in real runs: which problems are generated for, what is trained on.
+"""Refill in a real run: which problems are generated for, what is trained on."""
 
-What one process does two do as well: `test_parallel`, and with a curriculum `test_resume`.
-"""
-
-import copy
+import json
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -13,10 +10,9 @@ from pandas import read_parquet
 
 from pipeline import manifest
 from stages.arguments import GrpoArguments
-from stages.trainer import grpo_trainer
 from stages.trainer.curriculum import build_curriculum
 from tests.files import read_rows
-from tests.integration.trainer.runs import SIZE, generation_batches, record_batches
+from tests.integration.trainer.runs import SIZE, read_extra, read_logs, record_batches
 
 pytestmark = pytest.mark.integration
 
@@ -55,19 +51,15 @@ def check_step(ranks, pool, twin, max_rounds):
     index = {key: number for number, key in enumerate(ids)}
     rounds = [groups_of(ranks, number) for number in range(len(ranks[0]["rounds"]))]
     batch, taken = list(rounds[0]), []
-    chosen, draw = twin.choose(len(batch)), twin.curriculum.draw
+    drawn = twin.choose(len(batch))
     for number, new in enumerate(rounds):
         num, num_new = len(batch) // world, len(new) // world
         if number:
             bad = [group["is_uniform"] for group in batch]
             assert num_new == max(sum(bad[r * num : (r + 1) * num]) for r in range(world)) > 0
+            drawn = twin.curriculum.draw(len(new), taken)
         found = [group["id"] for group in new]
-        if number or chosen is not None:
-            drawn = draw(len(new), taken) if number else chosen
-            expected = [ids[problem] for problem in drawn]
-        else:
-            expected = [key for step in ranks for key in step["given"]]
-        assert found == expected
+        assert found == [ids[problem] for problem in drawn]
         problems = [index[key] for key in found]
         assert not {*taken} & {*problems}, "other problems than those at hand"
         taken += problems
@@ -121,14 +113,11 @@ def check_batch(ranks, batch):
         assert len(names) == len(paid[0])
 
 
-def check_advantages(ranks, batch, kind="group"):
-    """Advantages of the trained rows, in the table too, by the formulas of the recipe's keys."""
+def check_advantages(ranks, batch):
+    """Advantages of the trained rows, in the table too, by the formula of the recipe's key."""
     sums = [[paid_for(row) for row in group["rewards"]] for group in batch]
-    whole = stdev(value for group in sums for value in group)
-    expected = []
-    for paid in sums:
-        scale = {"group": stdev(paid), "batch": whole}[kind] + 1e-4
-        expected += [(value - fmean(paid)) / scale for value in paid]
+    scale = stdev(value for paid in sums for value in paid) + 1e-4
+    expected = [(value - fmean(paid)) / scale for paid in sums for value in paid]
     found = [value for step in ranks for value in step["advantages"]]
     assert found == pytest.approx(expected, abs=1e-5)
     for step in ranks:
@@ -139,82 +128,53 @@ def paid_for(rewards):
     return sum(weight * value for weight, value in zip(PAID, rewards, strict=True))
 
 
-@pytest.fixture
-def refilled(run_stage, monkeypatch, pool):
-    """A run with 4 groups a batch: what was done, the trainer, its curriculum before."""
-    steps, trainers = [], []
+def test_uniform_groups_are_replaced(fork_server, write_recipe, pool, tmp_path):
+    """By whole groups of other problems, with all that belongs to them; padding is redone.
 
-    class Trainer(generation_batches(grpo_trainer.MathGRPOTrainer, steps, monkeypatch.setattr)):
-        def train(self, *args, **kwargs):
-            trainers.append((self, copy.deepcopy(self.curriculum)))
-            return super().train(*args, **kwargs)
-
-    monkeypatch.setattr(grpo_trainer, "MathGRPOTrainer", Trainer)
-    folder = run_stage(
-        "grpo", curriculum="predictive+refill", max_refill_rounds=1, scale_rewards="batch",
-        beta=0.1, per_device_train_batch_size=8, steps_per_generation=2, max_steps=8,
+    Of two processes, each generates as many as the one with most, and keeps what it needs.
+    """
+    recipe = write_recipe(
+        "grpo", curriculum="predictive+refill", max_refill_rounds=3, scale_rewards="batch",
+        beta=0.1, per_device_train_batch_size=4, steps_per_generation=2, max_steps=12,
         train_file=str(pool[0]), log_completions=True, num_completions_to_print=0,
     )  # fmt: skip
-    ((trainer, twin),) = trainers
-    twin.see(np.array(trainer.extra_state["prompts"].state_dict()["components"]))
-    num = sum(len(one["rows"]) for step in steps for one in step["rounds"])
-    assert manifest.read(folder)["counts"]["completions"] == num
-    assert steps[-1]["num_completions"] == num
-    return steps, trainer, twin
+    fork_server.finish(recipe, 2, setup=record_batches)
+    folder = tmp_path / "grpo"
+    ranks = [read_rows(Path(f"{folder}.rank{rank}.jsonl")) for rank in range(2)]
+    steps = [*zip(*ranks, strict=True)]
+    assert len(steps) == 6
+    saved = read_extra(folder, 12)["extra"]
+    args = GrpoArguments(train_file="", curriculum="predictive+refill", max_refill_rounds=3)
+    twin = build_curriculum([*pool[1].values()], args, SIZE, 0)
+    twin.see(np.array(saved["prompts"]["components"]))
+    found = [check_step(both, pool[1], twin, 3) for both in steps]
+    assert saved["curriculum"] == json.loads(json.dumps(twin.state_dict()))
 
-
-def test_uniform_groups_are_replaced(refilled, pool):
-    """By whole groups of other problems, with all that belongs to them; padding is redone."""
-    steps, trainer, twin = refilled
-    assert len(steps) == 4
-    found = [check_step([step], pool[1], twin, 1) for step in steps]
-    assert trainer.curriculum.state_dict() == twin.state_dict()
-    for step, (batch, _) in zip(steps, found, strict=True):
-        check_advantages([step], batch, "batch")
-        assert {"old_per_token_logps", "ref_per_token_logps"} < {*step["keys"]}
-    # Where nothing is replaced or all rounds are equally wide, nothing is tested.
-    shapes = [[one["shape"] for one in step["rounds"]] for step in steps]
+    for both, (batch, _) in zip(steps, found, strict=True):
+        check_advantages(both, batch)
+        assert {"old_per_token_logps", "ref_per_token_logps"} < {*both[0]["keys"]}
+        assert both[0]["num_completions"] == both[1]["num_completions"]
+    num = sum(len(one["rows"]) for part in ranks for step in part for one in step["rounds"])
+    assert manifest.read(folder)["counts"]["completions"] == num == ranks[0][-1]["num_completions"]
+    # Where nothing is replaced, or all rounds are equally wide or many, nothing is tested.
+    shapes = [[one["shape"] for one in step["rounds"]] for part in ranks for step in part]
     assert any(len({shape[side] for shape in part}) > 1 for part in shapes for side in (0, 1))
     assert any(group not in generated[:4] for batch, generated in found for group in batch)
+    bad = [[group["is_uniform"] for group in generated[:4]] for _, generated in found]
+    assert sum(sum(one[:2]) != sum(one[2:]) for one in bad) > 1
+    num_rounds = {len(step["rounds"]) for step in ranks[0]}
+    assert len(num_rounds) > 1 and max(num_rounds) > 2
 
-    logs = [log for log in trainer.state.log_history if "train/uniform_groups" in log]
+    logs = [log for log in read_logs(folder) if "train/uniform_groups" in log]
     for log, (batch, generated) in zip(logs, found, strict=True):
         for name, groups in (("train", batch), ("rollout", generated)):
             share = fmean(group["is_uniform"] for group in groups)
             assert log[f"{name}/uniform_groups"] == pytest.approx(share)
         sums = [{paid_for(row) for row in group["rewards"]} for group in batch]
         assert log["frac_reward_zero_std"] == pytest.approx(fmean(len(one) == 1 for one in sums))
-    for number, step in enumerate(steps):
-        name = f"completions/completions_{2 * number + 1:05}.parquet"
-        table = read_parquet(f"{trainer.args.output_dir}/{name}")
-        assert table["advantage"].tolist() == pytest.approx(step["advantages"])
+    for number, step in enumerate(ranks[0]):
+        table = read_parquet(folder / f"completions/completions_{2 * number + 1:05}.parquet")
+        assert table["advantage"].tolist() == pytest.approx(step["table"]["advantage"])
         texts = [completion[-1]["content"] for completion in table["completion"]]
         assert texts == [one[-1]["content"] for one in step["table"]["completion"]]
         assert table["verdict"].tolist() == step["table"]["verdict"]
-
-
-# Several processes
-
-
-def test_ranks_with_unlike_numbers_of_uniform_groups_stay_together(
-    fork_server, write_recipe, pool, tmp_path
-):
-    """Each generates as many as the one with most, and keeps what it needs."""
-    settings = {"curriculum": "refill", "max_refill_rounds": 3, "max_steps": 6, "beta": 0.1}
-    settings |= {"train_file": str(pool[0]), "per_device_train_batch_size": 8}
-    recipe = write_recipe("grpo", **settings)
-    fork_server.finish(recipe, 2, setup=record_batches)
-    found = [read_rows(Path(f"{tmp_path / 'grpo'}.rank{rank}.jsonl")) for rank in range(2)]
-    ranks, curricula = [part[:-1] for part in found], [part[-1]["curriculum"] for part in found]
-    args = GrpoArguments(train_file="", curriculum="refill")
-    twin = build_curriculum([*pool[1].values()], args, 4, 0)
-    unlike = 0
-    for both in zip(*ranks, strict=True):
-        batch, generated = check_step(both, pool[1], twin, 3)
-        check_advantages(both, batch)
-        bad = [group["is_uniform"] for group in generated[:4]]
-        unlike += sum(bad[:2]) != sum(bad[2:])
-        assert both[0]["num_completions"] == both[1]["num_completions"]
-    num_rounds = {len(step["rounds"]) for step in ranks[0]}
-    assert unlike > 1 and len(num_rounds) > 1 and max(num_rounds) > 2
-    assert curricula == [twin.state_dict()] * 2

@@ -46,7 +46,7 @@ def files(tmp_path):
     write_model(tmp_path / "sft")
     write_rows(tmp_path / "train.jsonl", map(build_row, range(10)))
     write_rows(tmp_path / "validation.jsonl", map(build_row, range(20, 25)))
-    return TABLE["on"] | {
+    return TABLE["evaluates"] | {
         "model_name_or_path": str(tmp_path / "sft"),
         "train_file": str(tmp_path / "train.jsonl"),
         "eval_file": str(tmp_path / "validation.jsonl"),
