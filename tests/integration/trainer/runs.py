@@ -186,8 +186,7 @@ def grade_by_checksum(completions, *_, **__):
     """
     from grading.grade import Grade
 
-    is_right = [zlib.crc32(text.encode()) % 2 for text in completions]
-    return [Grade("right" if right else "wrong", None) for right in is_right]
+    return [Grade("right" if checksum(text) % 2 else "wrong", None) for text in completions]
 
 
 class Seen:
@@ -255,6 +254,27 @@ def record_micro_steps():
 def tell(*values):
     """A line of its own in the log of this process, wherever the progress bar is."""
     sys.stdout.write("\n" + " ".join(map(str, values)) + "\n")
+
+
+def reporting(base, *keys):
+    """A trainer that prints of each step: its number, a checksum of the weights, what it logs."""
+
+    class Reporting(base):
+        def report(self, *values):
+            line = [self.state.global_step, weights_checksum(self.model), *values]
+            tell("report", json.dumps(line))
+
+        def log(self, logs, *args):
+            super().log(logs, *args)
+            if "loss" in logs:
+                self.report(*[float(logs[key]) for key in keys])
+
+    return Reporting
+
+
+def reports_of(logs):
+    """What each process has reported, line by line."""
+    return [[json.loads(line[7:]) for line in log if line.startswith("report ")] for log in logs]
 
 
 def weights_checksum(model):

@@ -48,7 +48,6 @@ def check_step(ranks, pool, twin, max_rounds):
         max_rounds: how often uniform groups may be replaced.
     """
     ids, world = list(pool), len(ranks)
-    index = {key: number for number, key in enumerate(ids)}
     rounds = [groups_of(ranks, number) for number in range(len(ranks[0]["rounds"]))]
     batch, taken = list(rounds[0]), []
     drawn = twin.choose(len(batch))
@@ -58,12 +57,10 @@ def check_step(ranks, pool, twin, max_rounds):
             bad = [group["is_uniform"] for group in batch]
             assert num_new == max(sum(bad[r * num : (r + 1) * num]) for r in range(world)) > 0
             drawn = twin.curriculum.draw(len(new), taken)
-        found = [group["id"] for group in new]
-        assert found == [ids[problem] for problem in drawn]
-        problems = [index[key] for key in found]
-        assert not {*taken} & {*problems}, "other problems than those at hand"
-        taken += problems
-        twin.observe(problems, [sum(group["correct"]) for group in new], SIZE)
+        assert [group["id"] for group in new] == [ids[problem] for problem in drawn]
+        assert not {*taken} & {*drawn}, "other problems than those at hand"
+        taken += drawn
+        twin.observe(drawn, [sum(group["correct"]) for group in new], SIZE)
         if number:
             for rank in range(world):
                 part = new[rank * num_new : (rank + 1) * num_new]
@@ -84,9 +81,8 @@ def check_answers(ranks, pool, generated):
     """Rewards see the problems that were generated for: ids, prompts, completions and golds."""
     for step in ranks:
         for one in step["rounds"]:
-            problems = [pool[key] for key in one["ids"]]
-            pairs = [[p["question"], p["answers"]] for p in problems]
-            assert one["golds"] == pairs
+            asked = [pool[key] for key in one["ids"]]
+            assert one["golds"] == [[row["question"], row["answers"]] for row in asked]
     for group in generated:
         prompts = {tuple(row["prompt"]) for row in group["rows"]}
         assert prompts == {tuple(pool[group["id"]]["prompt_ids"])}
@@ -102,8 +98,8 @@ def check_batch(ranks, batch):
         assert step["keys"] == step["rounds"][0]["keys"]
         assert step["num_items"] == num_tokens
         table = step["table"]
-        ids = [(group["id"], text) for group in batch for text in group["texts"]]
-        assert [c[-1]["content"] for c in table["completion"]] == [text for _, text in ids]
+        texts = [text for group in batch for text in group["texts"]]
+        assert [completion[-1]["content"] for completion in table["completion"]] == texts
         verdicts = ["right" if right else "wrong" for group in batch for right in group["correct"]]
         assert table["verdict"] == verdicts
         paid = [row for group in batch for row in group["rewards"]]
