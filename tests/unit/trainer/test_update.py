@@ -13,7 +13,6 @@ from trl.trainer.utils import RepeatSampler
 from pipeline.errors import UserError
 from stages.trainer.resume import EpochSampler, load_generation_state
 from stages.trainer.update import (
-    Layout,
     Planner,
     Row,
     cut,
@@ -132,29 +131,6 @@ def test_rows_without_a_gradient_fill_micro_batches_of_their_own():
     must = [False, False, False, True]
     passes = planner(None).passes(rows, must)
     assert [is_graded for ((_, is_graded),) in passes] == [False, False, True, True]
-
-
-@pytest.mark.parametrize("is_packed", [True, False])
-def test_the_tokens_of_a_pass(is_packed):
-    """Prompts (4, 5) and (6,), with 2 and 3 tokens after them, in a rectangle of 2 x 5."""
-    ids = torch.tensor([[4, 5, 11, 12, 0], [0, 6, 13, 14, 15]])
-    mask = torch.tensor([[1, 1, 1, 1, 0], [0, 1, 1, 1, 1]])
-    rows = rows_on_host(ids[:, :2], mask[:, :2], mask[:, 2:])
-    assert rows == [Row((4, 5), 2), Row((6,), 3)] and [row.length for row in rows] == [4, 4]
-    labels = torch.tensor([[-100, -100, 11, 12, -100], [-100, -100, 13, 14, 15]])
-    layout = Layout(cut(rows, [1, 0], shares=False), rows, 5, 2, is_packed)
-    inputs = layout.inputs(ids, labels)
-    ids, asked = [6, 13, 14, 15, 4, 5, 11, 12], [-100, 13, 14, 15, -100, -100, 11, 12]
-    assert inputs["input_ids"].flatten().tolist() == ids
-    assert inputs["labels"].flatten().tolist() == asked
-    assert layout.places.tolist() == [5, 6, 7, 0, 1, 2]
-    if is_packed:
-        assert inputs["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
-        assert inputs["cu_seq_lens_q"].tolist() == [0, 4, 8]
-        assert layout.scored.tolist() == [0, 1, 2, 4, 5, 6]
-    else:
-        assert inputs["attention_mask"].tolist() == [[1] * 4] * 2
-        assert layout.scored.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def build(shuffle=True, seed=7):
