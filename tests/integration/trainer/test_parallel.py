@@ -1,4 +1,7 @@
-"""Two processes over gloo do what one does, under every engine, however they are launched."""
+"""Two processes over gloo do what one does, under every engine, however they are launched.
+
+A run that another launch takes up goes on with the same data, or is refused in one line.
+"""
 
 import json
 import os
@@ -10,34 +13,19 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from data_prep.sampling.hf import load_checkpoint
 from tests.integration.fork_server import DIED
 from tests.integration.trainer.fsdp_on_cpu import HALF, shard_on_cpu
-from tests.integration.trainer.runs import read_history, record_batches
+from tests.integration.trainer.runs import read_extra, read_history, read_logs, record_batches
 
 pytestmark = pytest.mark.integration
 needs_deepspeed = pytest.mark.skipif(not find_spec("deepspeed"), reason="DeepSpeed not installed")
-STEPS = 4
-COMMON = {"max_steps": STEPS, "gradient_accumulation_steps": 2}
-BASE = {
-    "sft": COMMON,
-    # A reference model beside the policy, and completions of unlike lengths.
-    "grpo": COMMON | {"beta": 0.1},
-}
-LORA = {"use_peft": True, "lora_dropout": 0.0}
-PACKED = {"update_tokens": 40}
-# Of the 12 prompts 9 are read before the first step, the others before the second.
-PROMPTS = {"curriculum": "predictive", "prompt_components": 3}
-# A head of its own, as 7B models have: another way to its weights under FSDP.
-UNTIED = {"untied": True}
-# Some groups get equal rewards, so that rows without advantage go through without a gradient.
-UNIFORM = PACKED | {
-    "beta": 0.0, "num_generations": 2, "reward_funcs": ["soft_length_penalty"],
-    "reward_weights": [1.0], "length_penalty_start": 5, "length_penalty_end": 6,
-}  # fmt: skip
+TABLE = yaml.safe_load(Path(__file__).with_name("parallel.yaml").read_text(encoding="utf-8"))
+STEPS, KILLED_STEPS, DIE_AT = 4, 8, 5
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +46,32 @@ def untied_model_dir(tiny_model_dir, tmp_path_factory):
 
 
 @pytest.fixture
-def train(fork_server, write_recipe, tmp_path, untied_model_dir):
-    """Run a stage in a folder of its name; returns what was printed, and the folder."""
+def launch(fork_server, write_recipe, tmp_path, untied_model_dir):
+    """Run a stage in a folder of its name; returns exit codes, what was printed, the folder."""
 
     def call(stage, num_processes, config, name, die_at=0, **settings):
-        settings = {"per_device_train_batch_size": 8 // num_processes} | BASE[stage] | settings
+        rows = {"per_device_train_batch_size": 8 // num_processes}
+        settings = TABLE["base"][stage] | rows | settings
         if settings.pop("untied", False):
             settings["model_name_or_path"] = str(untied_model_dir)
         folder = tmp_path / name
         recipe = write_recipe(stage, output_dir=str(folder), **settings)
         setup = (shard_on_cpu, "record_batches") if config == "fsdp2" else record_batches
         order = {"stage": stage, "config": config, "die_at": die_at, "setup": setup}
-        codes, logs = fork_server.run(recipe, num_processes, **order)
-        assert config != "fsdp2" or all(HALF in log for log in logs)
+        return *fork_server.run(recipe, num_processes, **order), folder
+
+    return call
+
+
+@pytest.fixture
+def train(launch):
+    """Run a stage to its end, or to the step at which it dies; returns what was printed."""
+
+    def call(stage, num_processes, config, name, die_at=0, **settings):
+        codes, logs, folder = launch(stage, num_processes, config, name, die_at, **settings)
         assert codes == [DIED if die_at else 0] * num_processes, logs
+        is_halved = config == "fsdp2" and num_processes == 2
+        assert not is_halved or all(HALF in log for log in logs)
         return logs[0], folder
 
     return call
@@ -105,34 +105,17 @@ def assert_alike(folder, expected):
         assert (logits_of(path) - end).abs().max() < moved / 1000
 
 
-CASES = [
-    *[("sft", config, {}) for config in ("cpu", "zero2", "zero3")],
-    ("sft", "fsdp2", UNTIED),
-    *[("sft", config, LORA) for config in ("zero2", "zero3")],
-    ("grpo", "zero2", LORA),
-    *[("grpo", config, PROMPTS) for config in ("cpu", "zero2", "zero3", "fsdp2")],
-    *[("grpo", config, PACKED) for config in ("cpu", "zero2", "zero3")],
-    ("grpo", "fsdp2", PACKED | UNTIED),
-    *[("grpo", config, UNIFORM) for config in ("cpu", "zero2", "zero3", "fsdp2")],
-]
-# Each engine and each way through the update; the other cases are slow tests.
-QUICK = [
-    *[("sft", "zero2", {}), ("sft", "fsdp2", UNTIED), ("sft", "zero3", LORA)],
-    *[("grpo", "fsdp2", PROMPTS), ("grpo", "cpu", PACKED), ("grpo", "fsdp2", PACKED | UNTIED)],
-    *[("grpo", config, UNIFORM) for config in ("cpu", "zero3")],
-]
+def cases():
+    """What two processes do, as parameters of a test."""
+    for speed in ("quick", "slow"):
+        for stage, config, settings in TABLE[speed]:
+            marks = [needs_deepspeed] if config.startswith("zero") else []
+            marks += [pytest.mark.slow] if speed == "slow" else []
+            name = "-".join([stage, config, *settings])
+            yield pytest.param(stage, config, settings, marks=marks, id=name)
 
 
-def marks_of(case):
-    is_zero = case[1].startswith("zero")
-    return [needs_deepspeed] * is_zero + [pytest.mark.slow] * (case not in QUICK)
-
-
-@pytest.mark.parametrize(
-    ("stage", "config", "settings"),
-    [pytest.param(*case, marks=marks_of(case)) for case in CASES],
-    ids=["-".join([stage, config, *settings]) for stage, config, settings in CASES],
-)
+@pytest.mark.parametrize(("stage", "config", "settings"), cases())
 def test_two_processes_do_what_one_does(train, alone, stage, config, settings, tmp_path_factory):
     key = (stage, *settings)
     if key not in alone:
@@ -142,31 +125,22 @@ def test_two_processes_do_what_one_does(train, alone, stage, config, settings, t
     assert len(list(folder.glob("checkpoint-4/rng_state_*.pth"))) == 2
 
 
-# SFT with LoRA, GRPO from its result, its last and its best model
-
-CHAIN = {
-    "use_peft": True, "lora_r": 4, "lora_dropout": 0.0, "lora_target_modules": ["all-linear"],
-    "learning_rate": 1.0e-2, "max_steps": 2, "gradient_accumulation_steps": 1, "save_steps": 1,
-}  # fmt: skip
-EVALUATED = {
-    "steps_per_generation": 2, "eval_strategy": "steps", "eval_steps": 1, "eval_problems": 2,
-    "num_generations_eval": 2, "per_device_eval_batch_size": 4, "beta": 0.1,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "engine", ["fsdp2", pytest.param("zero3", marks=[pytest.mark.slow, needs_deepspeed])]
 )
 def test_merged_weights_equal_those_of_data_parallel(train, tmp_path, engine):
     """Also of an SFT that is killed behind its first checkpoint."""
-    start = tmp_path / "cpu/sft"  # both GRPO runs start from the same weights
+    chain, start = (
+        TABLE["chain"],
+        tmp_path / "cpu/sft",
+    )  # both GRPO runs start from the same weights
     for config in ("cpu", engine):
         if config != "cpu":
-            train("sft", 2, config, f"{config}/sft", die_at=1, **CHAIN)
-        said, folder = train("sft", 2, config, f"{config}/sft", **CHAIN)
+            train("sft", 2, config, f"{config}/sft", die_at=1, **chain)
+        said, folder = train("sft", 2, config, f"{config}/sft", **chain)
         assert config == "cpu" or f"resuming from {folder.resolve()}/checkpoint-1" in said
-        more = EVALUATED | {"model_name_or_path": str(start)}
-        train("grpo", 2, config, f"{config}/grpo", **CHAIN | more)
+        more = TABLE["evaluated"] | {"model_name_or_path": str(start)}
+        train("grpo", 2, config, f"{config}/grpo", **chain | more)
     expected, found = tmp_path / "cpu", tmp_path / engine
     for name in ("sft", "grpo", "grpo/best"):
         assert not (found / name / "adapter_config.json").exists()
@@ -178,6 +152,50 @@ def test_merged_weights_equal_those_of_data_parallel(train, tmp_path, engine):
     best = (found / "grpo/best/best.json").read_text()
     assert best == (expected / "grpo/best/best.json").read_text()
     assert (logits_of(found / "grpo") - logits_of(start)).abs().max() > 1e-3
+
+
+# Another launch
+
+
+@pytest.mark.parametrize("name", TABLE["launches"])
+def test_another_launch_goes_on_or_is_refused(launch, train, alone, name, tmp_path_factory):
+    case = TABLE["launches"][name]
+    stage, settings = case["stage"], TABLE["killed"][case["stage"]]
+    if "zero" in name and not find_spec("deepspeed"):
+        pytest.skip("DeepSpeed not installed")
+    if ("killed", stage) not in alone:
+        straight = train(stage, 1, None, tmp_path_factory.mktemp("straight"), **settings)[1]
+        alone["killed", stage] = straight
+    _, folder = train(stage, *case["before"], "resumed", DIE_AT, **settings)
+    checkpoint = folder.resolve() / f"checkpoint-{DIE_AT}"
+    files = sorted(path.name for path in folder.iterdir())
+    for num, config, num_rows in case["refused"]:
+        if config == "zero2" and not find_spec("deepspeed"):
+            continue
+        rows = {"per_device_train_batch_size": num_rows}
+        codes, logs, _ = launch(stage, num, config, "resumed", **settings | rows)
+        assert codes == [2] * num, logs
+        lines = [line for line in logs[0].splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1 and f"{checkpoint}: was made with" in lines[0]
+        # Nothing is lost: started as before it would go on.
+        assert sorted(path.name for path in folder.iterdir()) == files
+    said, _ = train(stage, *case["after"], "resumed", **settings)
+    assert f"resuming from {checkpoint}\n" in said
+    assert_close(folder, alone["killed", stage], stage)
+
+
+def assert_close(folder, expected, stage):
+    """Losses within 1e-5, where other rows would be off in the second digit, and weights."""
+    losses = [log["loss"] for log in read_logs(folder)]
+    assert losses == pytest.approx([log["loss"] for log in read_logs(expected)], abs=1e-5)
+    assert len(losses) == KILLED_STEPS and len({f"{loss:.3f}" for loss in losses}) > 4
+    found = load_file(folder / "model.safetensors")
+    for key, value in load_file(expected / "model.safetensors").items():
+        assert (found[key] - value).abs().max() < 1e-3, key
+    if stage == "grpo":
+        state, wanted = read_extra(folder, KILLED_STEPS), read_extra(expected, KILLED_STEPS)
+        assert state["extra"]["curriculum"] == wanted["extra"]["curriculum"]
+        assert state["num_completions"] == wanted["num_completions"]
 
 
 @pytest.mark.gpu

@@ -17,9 +17,12 @@ from tests.integration.trainer.runs import (
 from tests.integration.trainer.vllm_server import NCCL, StandIn, with_client, with_engine
 
 pytestmark = pytest.mark.integration
-SERVER = PAYS_FOR_LOOPS | {
-    "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "127.0.0.1",
-    "max_steps": 4, "save_steps": 1, "learning_rate": 1e-2, "vllm_server_timeout": 10,
+VLLM = PAYS_FOR_LOOPS | {
+    "use_vllm": True, "max_steps": 4, "save_steps": 1, "learning_rate": 1e-2,
+}  # fmt: skip
+COLOCATE = VLLM | {"vllm_mode": "colocate"}
+SERVER = VLLM | {
+    "vllm_mode": "server", "vllm_server_host": "127.0.0.1", "vllm_server_timeout": 10,
 }  # fmt: skip
 ASK = "/v1/completions"
 LOST, MISTAKE = 75, 2
@@ -41,56 +44,56 @@ def serve(tiny_model_dir):
 
 @pytest.fixture
 def train(fork_server, write_recipe):
-    """Function: server, settings -> exit code, lines on the terminal, folder."""
+    """Function: server, settings -> exit code, lines on the terminal, folder.
 
-    def call(server, **settings):
-        recipe = write_recipe("grpo", **SERVER | {"vllm_server_port": server.port} | settings)
-        (code,), (log,) = fork_server.run(recipe, setup=with_client)
+    Without a server an engine is in the process; at generation `die` it is dead.
+    """
+
+    def call(server=None, die="0", **settings):
+        where = COLOCATE if server is None else SERVER | {"vllm_server_port": server.port}
+        recipe = write_recipe("grpo", **where | settings)
+        setup = with_engine if server is None else with_client
+        (code,), (log,) = fork_server.run(recipe, setup=setup, envs={0: {"DIE": die}})
         return code, log, recipe.with_name("grpo")
 
     return call
 
 
 @pytest.fixture(scope="module")
-def straight(tiny_model_dir, tmp_path_factory):
-    """What the run that nothing happens to ends with; filled by the first test that needs it."""
-    return {}
+def straight():
+    """Kept for all tests: the weights of the run that nothing happens to."""
+    return []
 
 
-def final_weights(straight, serve, train, tmp_path):
+@pytest.fixture
+def wanted(straight, serve, train, tmp_path):
+    """The weights that the run ends with if nothing happens to it."""
     if not straight:
-        code, log, _ = train(serve(), output_dir=str(tmp_path / "straight"))
-        assert code == 0, log
         folder = tmp_path / "straight"
+        code, log, _ = train(serve(), output_dir=str(folder))
+        assert code == 0, log
         alignment = [entry["guard/alignment"] for entry in read_logs(folder)]
         assert len(alignment) == 4 and all(1 <= value < 1.0001 for value in alignment)
-        straight["weights"] = weights_of(folder)
-    return straight["weights"]
+        straight.append(weights_of(folder))
+    return straight[0]
 
 
-@pytest.mark.parametrize(
-    ("fault", "path", "number", "words"),
-    [
-        ("restart", ASK, 3, "was restarted (start0 is now start1)"),
-        ("hang", ASK, 3, "has not ended a generation within 2 s (vllm_call_timeout)"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                ("die", ASK, 3, "failed at a generation"),
-                ("die", "/start_weight_update", 3, "failed at a weight sync"),
-                (500, ASK, 3, "failed at a generation"),
-                ("restart", "/reset_prefix_cache", 3, "was restarted (start0 is now start1)"),
-                ("hang", NCCL, 3, "has not ended a weight sync within 2 s (vllm_call_timeout)"),
-            )
-        ),
-    ],
-)
-def test_it_stops_before_the_step_and_resumes(
-    fault, path, number, words, straight, serve, train, tmp_path
-):
-    wanted = final_weights(straight, serve, train, tmp_path)
-    more = {(path, n): fault for n in range(number, number + 9)} if fault == 500 else {}
-    server = serve(faults={(path, number): fault} | more)
+FAULTS = [  # at the third request to a path; those behind the first two are slow
+    ("restart", ASK, "was restarted (start0 is now start1)"),
+    ("hang", ASK, "has not ended a generation within 2 s (vllm_call_timeout)"),
+    ("die", ASK, "failed at a generation"),
+    ("die", "/start_weight_update", "failed at a weight sync"),
+    (500, ASK, "failed at a generation"),
+    ("restart", "/reset_prefix_cache", "was restarted (start0 is now start1)"),
+    ("hang", NCCL, "has not ended a weight sync within 2 s (vllm_call_timeout)"),
+]
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in FAULTS[2:]]
+
+
+@pytest.mark.parametrize(("fault", "path", "words"), FAULTS[:2] + SLOW)
+def test_it_stops_before_the_step_and_resumes(fault, path, words, wanted, serve, train):
+    times = range(3, 12) if fault == 500 else [3]
+    server = serve(faults={(path, number): fault for number in times})
     code, log, folder = train(server, vllm_call_timeout=2 if fault == "hang" else 60)
     line = log.splitlines()[-1]
     address = f"vllm_server_host: the vLLM server at http://127.0.0.1:{server.port}"
@@ -106,9 +109,8 @@ def test_it_stops_before_the_step_and_resumes(
 
 
 def test_a_validation_of_its_own_sampling_leaves_the_training_as_it_is(
-    straight, serve, train, tmp_path, eval_file
+    wanted, serve, train, eval_file
 ):
-    wanted = final_weights(straight, serve, train, tmp_path)
     server = serve()
     code, log, folder = train(
         server, eval_file=eval_file, eval_strategy="steps", eval_steps=2,
@@ -153,43 +155,24 @@ def test_one_process_of_two_talks_to_the_server(serve, fork_server, write_recipe
 # The engine in the training process
 
 
-COLOCATE = PAYS_FOR_LOOPS | {
-    "use_vllm": True, "vllm_mode": "colocate", "max_steps": 4, "save_steps": 1,
-    "learning_rate": 1e-2,
-}  # fmt: skip
-SLEEP = {"vllm_enable_sleep_mode": True}
-
-
-@pytest.fixture
-def colocate(fork_server, write_recipe):
-    """Function: settings, generation at which the engine is dead -> exit code, output, folder."""
-
-    def call(die="0", **settings):
-        recipe = write_recipe("grpo", **COLOCATE | settings)
-        (code,), (log,) = fork_server.run(recipe, setup=with_engine, envs={0: {"DIE": die}})
-        return code, log, recipe.with_name("grpo")
-
-    return call
-
-
-def test_a_dead_engine_is_one_line_and_the_run_resumes(colocate, tmp_path):
-    assert colocate(output_dir=str(tmp_path / "straight"))[0] == 0
-    code, log, folder = colocate(die="3")
+def test_a_dead_engine_is_one_line_and_the_run_resumes(train, tmp_path):
+    assert train(output_dir=str(tmp_path / "straight"))[0] == 0
+    code, log, folder = train(die="3")
     assert code == LOST and whole_checkpoints(folder) == [1, 2], log
     assert log.splitlines()[-1] == (
         "error: use_vllm: the vLLM engine failed at a generation (EngineDeadError: EngineCore "
         "encountered an issue. See stack trace (above)); with it up again, the same command "
         "resumes from the last checkpoint"
     )
-    code, log, folder = colocate()
+    code, log, folder = train()
     assert code == 0 and "resuming from" in log, log
     assert weights_of(folder) == weights_of(tmp_path / "straight")
 
 
 @pytest.mark.parametrize("settings", [{}, {"curriculum": "refill"}], ids=["once", "refill"])
-def test_an_engine_that_sleeps_has_the_weights_of_each_step(colocate, settings):
+def test_an_engine_that_sleeps_has_the_weights_of_each_step(train, settings):
     """Awake, it has none until they are loaded; in one step too, where it generates again."""
-    code, log, folder = colocate(**SLEEP | settings)
+    code, log, folder = train(vllm_enable_sleep_mode=True, **settings)
     assert code == 0, log
     alignment = [entry["guard/alignment"] for entry in read_logs(folder)]
     assert len(alignment) == 4 and max(alignment) < 1.0001

@@ -19,6 +19,15 @@ import torch
 from transformers import AutoModelForCausalLM
 
 NCCL = "/in-place-of-nccl"
+CONFIG = {
+    "weight_transfer_config": {"backend": "nccl"},
+    "model_config": {"logprobs_mode": "processed_logprobs"},
+}
+ANSWERS = {  # where a client looks at more than the status
+    "/v1/models": {"data": [{"id": "stand-in"}]},
+    "/get_world_size": {"world_size": 1},
+    "/reset_prefix_cache": {"success": True},
+}
 
 
 class StandIn:
@@ -57,9 +66,7 @@ class StandIn:
 
     def load(self):
         """What a start does."""
-        self.model = self.read()
-        self.instance, self.has_group = f"start{next(self.instances)}", False
-        self.is_updating, self.sent = False, {}
+        self.model, self.instance = self.read(), f"start{next(self.instances)}"
 
     def read(self):
         return AutoModelForCausalLM.from_pretrained(self.checkpoint, dtype=torch.float32)
@@ -83,49 +90,25 @@ class StandIn:
             self.load()
         self.forgets |= fault == "forget"
         try:
-            status, answer = (fault, "no") if isinstance(fault, int) else self.answer(path, body)
+            status, answer = 200, self.answer(path, body)
         except Exception as error:
             status, answer = 500, str(error)
+        if isinstance(fault, int):
+            status, answer = fault, "no"
         request.send_response(status)
         request.end_headers()
         request.wfile.write(json.dumps(answer).encode())
         return None
 
     def answer(self, path, body):
-        said = json.loads(body) if body and path != NCCL else body
-        if path == NCCL:
-            assert self.has_group, "no group"
-            self.sent = torch.load(io.BytesIO(said))
-        elif path == "/v1/models":
-            return 200, {"data": [{"id": "stand-in"}]}
-        elif path == "/server_info":
-            return 200, {"vllm_config": {
-                "instance_id": self.instance, "weight_transfer_config": {"backend": "nccl"},
-                "model_config": {"logprobs_mode": "processed_logprobs"},
-            }}  # fmt: skip
-        elif path == "/get_world_size":
-            return 200, {"world_size": 1}
-        elif path == "/init_weight_transfer_engine":
-            assert said["init_info"]["world_size"] == 2
-            self.has_group = True
-        elif path == "/start_weight_update":
-            assert not self.is_updating
-            self.is_updating = True
-        elif path == "/update_weights":
-            assert self.is_updating and self.has_group
-            assert said["update_info"]["names"] == [*self.sent]
-            if not self.forgets:
-                missing = self.model.load_state_dict(self.sent, strict=False)
-                assert not missing.unexpected_keys and {*missing.missing_keys} <= {"lm_head.weight"}
-        elif path == "/finish_weight_update":
-            self.is_updating = False
-        elif path == "/reset_prefix_cache":
-            return 200, {"success": True}
-        elif path == "/v1/completions":
-            return 200, {"choices": self.complete(**said)}
-        else:
-            assert path == "/health"
-        return 200, {}
+        if path == NCCL and not self.forgets:
+            found = self.model.load_state_dict(torch.load(io.BytesIO(body)), strict=False)
+            assert not found.unexpected_keys and {*found.missing_keys} <= {"lm_head.weight"}
+        if path == "/server_info":
+            return {"vllm_config": {"instance_id": self.instance} | CONFIG}
+        if path == "/v1/completions":
+            return {"choices": self.complete(**json.loads(body))}
+        return ANSWERS.get(path, {})
 
     def complete(self, prompt, n, max_tokens, temperature, model, **others):
         """Choices in vLLM's form; the same weights write the same."""
@@ -163,21 +146,12 @@ def draw(model, ids, n, max_tokens, *marks, temperature=1.0):
     return pairs
 
 
-def init_communicator(self, device=0):
-    """TRL's without NCCL."""
-    assert self.get_server_info()["weight_transfer_config"] is not None
-    init_info = {"world_size": self.get_world_size() + 1}
-    self._post(f"{self.base_url}/init_weight_transfer_engine", json={"init_info": init_info})
-
-
 def update_named_params(self, metadata, named_params):
     """TRL's without NCCL."""
     self._start_weight_update()
     file = io.BytesIO()
     torch.save({name: weights.detach().clone() for name, weights in named_params}, file)
     self._post(f"{self.base_url}{NCCL}", data=file.getvalue())
-    info = {"names": [name for name, _, _ in metadata]}
-    self._post(f"{self.base_url}/update_weights", json={"update_info": info})
     self._finish_weight_update()
 
 
@@ -194,17 +168,14 @@ def with_client():
     for module in (vllm_client, vllm_generation):
         module.is_vllm_available = lambda *args, **kwargs: True
     vllm_client._HAS_RESET_PREFIX_CACHE_SUCCESS = True
-    vllm_client.VLLMClient.init_communicator = init_communicator
+    vllm_client.VLLMClient.init_communicator = lambda self, device=0: None  # of NCCL
     vllm_client.VLLMClient.update_named_params = update_named_params
     vllm_client.Retry = partial(vllm_client.Retry, backoff_max=0.05)
     rewards.grade_rollouts = grade_by_checksum
 
 
-class Dead(Exception):
-    """vLLM's, by its name, is raised where the engine's own process has ended."""
-
-
-Dead.__name__ = "EngineDeadError"
+# vLLM's, by its name, is raised where the engine's own process has ended.
+Dead = type("EngineDeadError", (Exception,), {})
 
 
 class Engine:
