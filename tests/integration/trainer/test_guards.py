@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from safetensors.torch import load_file
 
 from pipeline.errors import UserError
 from stages import grpo, rewards
-from stages.run import training
 from stages.trainer import grpo_trainer
 from stages.trainer.guard_actions import GuardActions
 from stages.trainer.guards import Guards
@@ -20,9 +18,9 @@ from tests.integration.trainer.runs import (
     read_events,
     read_extra,
     read_logs,
+    reporting,
+    reports_of,
     steps_of,
-    tell,
-    weights_checksum,
     weights_of,
     whole_checkpoints,
     without,
@@ -143,20 +141,7 @@ def test_a_reward_that_pays_for_repetition_is_told_of(train, capsys):
         assert log[f"guard/{event['guard']}"] == event["value"]
 
 
-def test_what_cannot_work_is_refused(train, monkeypatch):
-    built = []
-    monkeypatch.setattr(training, "train", lambda trainer, *_: built.append(trainer))
-    train(guard_length="rollback")
-    (trainer,) = built
-    trainer.args.save_only_model = True
-    with pytest.raises(UserError, match=r"^guard_length: .*save_only_model"):
-        trainer.train()
-    trainer.is_deepspeed_enabled = True
-    with pytest.raises(UserError, match=r"^guard_length: .* with DeepSpeed"):
-        trainer.train()
-
-
-def test_stop_names_the_last_healthy_checkpoint(train, monkeypatch, capsys):
+def test_stop_names_the_last_healthy_checkpoint(train, monkeypatch, capsys, tmp_path):
     """At the very last step too; the same command stops at the same place."""
     measure = GuardActions._repetition
 
@@ -167,7 +152,7 @@ def test_stop_names_the_last_healthy_checkpoint(train, monkeypatch, capsys):
     settings = {"guard_repetition": "stop", "save_steps": 1, "max_steps": 7}
     with pytest.raises(UserError) as caught:
         train(**settings)
-    folder = Path(json.loads(Path(sys.argv[-1]).read_text())["output_dir"]).resolve()
+    folder = (tmp_path / "grpo").resolve()
     assert str(caught.value).startswith(f"{folder}: stopped by guard repetition: share of ")
     healthy = f"{folder}/checkpoint-3"
     assert str(caught.value).endswith(f"; the last healthy checkpoint is {healthy}")
@@ -282,7 +267,7 @@ def test_roll_back_lowers_the_learning_rate_and_goes_on(train, capsys, monkeypat
     assert steps_of(straight) == steps_of(killed) == [*range(1, 11)]
 
 
-def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):
+def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch, tmp_path):
     """With a factor of 1 the fault comes back; at the second time, or with nothing older, stop."""
     settings = {"guard_repetition": "rollback", "guard_rollback_lr_factor": 1.0, "save_steps": 50}
     settings |= {"max_steps": 6, "guard_max_rollbacks": 1, "guard_patience": 2}
@@ -291,7 +276,7 @@ def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):
     with pytest.raises(UserError, match=r"guard_max_rollbacks is 1; .* is .*/checkpoint-0$"):
         train(**settings)
     assert guards.returns == [(0, 1e-3)]
-    folder = Path(json.loads(Path(sys.argv[-1]).read_text())["output_dir"])
+    folder = tmp_path / "grpo"
     found = [(e["action"], e["step"], Path(e["checkpoint"]).name) for e in read_events(folder)]
     assert found == [("rollback", 2, "checkpoint-0"), ("stop", 2, "checkpoint-0")]
     assert whole_checkpoints(folder) == [0] and not (folder / "manifest.json").exists()
@@ -313,15 +298,10 @@ def see_loops_on_rank_1():
             is_loop = own.state.global_step >= 3 and own.optimizer.param_groups[0]["lr"] > 1e-4
             return super()._repetition(batch) + (is_loop and own.accelerator.process_index == 1)
 
-    class Reporting(grpo_trainer.MathGRPOTrainer):
-        def log(self, logs, *args):
-            super().log(logs, *args)
-            if "loss" in logs:
-                values = [logs["learning_rate"], logs["guard/repetition"]]
-                tell("step", self.state.global_step, weights_checksum(self.model), *values)
-
     rewards.grade_rollouts = grade_by_checksum
-    grpo_trainer.GuardActions, grpo_trainer.MathGRPOTrainer = Faulty, Reporting
+    grpo_trainer.GuardActions = Faulty
+    keys = "learning_rate", "guard/repetition"
+    grpo_trainer.MathGRPOTrainer = reporting(grpo_trainer.MathGRPOTrainer, *keys)
 
 
 def test_two_processes_roll_back_together(write_recipe, fork_server):
@@ -329,17 +309,14 @@ def test_two_processes_roll_back_together(write_recipe, fork_server):
     settings |= {"guard_patience": 2, "max_steps": 6, "curriculum": "predictive"}
     settings |= {"rest_batches": 1, "max_completion_length": 8}
     recipe = write_recipe("grpo", **PAYS_FOR_LOOPS | settings)
-    reports = [
-        [line.split()[1:] for line in lines if line.startswith("step ")]
-        for lines in fork_server.finish(recipe, 2, setup=see_loops_on_rank_1)
-    ]
+    reports = reports_of(fork_server.finish(recipe, 2, setup=see_loops_on_rank_1))
     assert reports[0] == reports[1]  # the weights too
     steps, _, rates, shares = zip(*reports[0], strict=True)
     # Violations at 3 and 4, found at the end of the fifth step, since 3: back to checkpoint-2.
-    assert [*map(int, steps)] == [1, 2, 3, 4, 5, 3, 4, 5, 6]
-    assert [*map(float, rates)] == [1e-3] * 5 + [pytest.approx(1e-4)] * 4
-    assert [*map(float, shares)] == [0, 0, 0, 0.5, 0.5, 0, 0, 0, 0]
-    folder = Path(json.loads(Path(recipe).read_text())["output_dir"])
+    assert steps == (1, 2, 3, 4, 5, 3, 4, 5, 6)
+    assert [*rates] == [1e-3] * 5 + [pytest.approx(1e-4)] * 4
+    assert shares == (0, 0, 0, 0.5, 0.5, 0, 0, 0, 0)
+    folder = recipe.with_name("grpo")
     (event,) = read_events(folder)
     assert (event["action"], event["step"], event["since"]) == ("rollback", 4, 3)
     assert (folder / "manifest.json").is_file()
