@@ -3,8 +3,6 @@
 With every part switched off it trains as TRL's own trainer does, bit for bit.
 """
 
-import zlib
-
 import pytest
 import torch
 from datasets import Dataset
@@ -16,7 +14,7 @@ from pipeline.errors import UserError
 from stages.trainer.curriculum import PredictiveCurriculum, Refill
 from stages.trainer.grpo_trainer import METRIC_NAMES, MathGRPOTrainer
 from stages.trainer.guards import GuardSettings
-from tests.integration.trainer.runs import read_events
+from tests.integration.trainer.runs import checksum, read_events
 
 pytestmark = pytest.mark.integration
 ROWS = [{"prompt": f"{a} + {b} =", "total": a + b} for a in range(6) for b in range(4)]
@@ -24,7 +22,7 @@ ROWS = [{"prompt": f"{a} + {b} =", "total": a + b} for a in range(6) for b in ra
 
 def my_reward(completions, total, **_):
     """The model writes noise: call some of it right."""
-    return [float(zlib.crc32(text.encode()) % 3 == 0) for text in completions]
+    return [float(checksum(text) % 3 == 0) for text in completions]
 
 
 @pytest.fixture
@@ -91,6 +89,7 @@ def test_what_a_script_gets_wrong_is_named(build):
     stream = Dataset.from_list(ROWS).to_iterable_dataset()
     both = {"multi_objective_aggregation": "normalize_then_sum"}
     bonus = {"entropy_coef": 0.1, "loss_type": "grpo"}
+    rollback = GuardSettings(length="rollback")
     for key, error, settings in (
         ("correctness", ValueError, {"correctness": None}),
         ("correctness", ValueError, {"correctness": "reward", "curriculum": None}),
@@ -101,9 +100,15 @@ def test_what_a_script_gets_wrong_is_named(build):
         ("dead_groups: .*normalize_then_sum", UserError, {"dead_groups": "drop", "trl": both}),
         ("micro-batch", UserError, {"dead_groups": "drop", "trl": {"loss_type": "bnpo"}}),
         ("dead_groups: .*entropy", UserError, {"dead_groups": "drop", "trl": bonus}),
-    ):
+        ("^guard_length: .*save_only_model", UserError,
+         {"guards": rollback, "trl": {"save_only_model": True}}),
+    ):  # fmt: skip
         with pytest.raises(error, match=key):
             build(**settings).train()
+    trainer = build(guards=rollback)
+    trainer.is_deepspeed_enabled = True
+    with pytest.raises(UserError, match=r"^guard_length: .* with DeepSpeed"):
+        trainer.train()
 
 
 WARN = GuardSettings(
@@ -133,7 +138,7 @@ def test_what_is_off_leaves_no_trace(build, tmp_path):
         added = set()
         for log, their in zip(found.state.log_history, theirs, strict=True):
             assert {key: log[key] for key in their} == their
-            added |= {key for key in log if key not in their and not any(map(key.count, TIMES))}
+            added |= without_times(log).keys() - their.keys()
         pairs = zip(found.model.parameters(), expected.model.parameters(), strict=True)
         assert all(torch.equal(one, other) for one, other in pairs)
         tables = [sorted((tmp_path / one / "completions").iterdir()) for one in ("stock", name)]
@@ -148,19 +153,6 @@ def test_what_is_off_leaves_no_trace(build, tmp_path):
 
 def without_times(log):
     return {key: value for key, value in log.items() if not any(map(key.count, TIMES))}
-
-
-def test_a_moved_reference_is_that_of_a_resumed_run(build, tmp_path):
-    keys = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 1, "max_steps": 4,
-            "save_steps": 2, "save_strategy": "steps"}  # fmt: skip
-    whole = build(trl=keys)
-    start = [part.clone() for part in whole.ref_model.parameters()]
-    whole.train()
-    resumed = build(trl=keys)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
-    pairs = [*zip(whole.ref_model.parameters(), resumed.ref_model.parameters(), strict=True)]
-    assert all(torch.equal(one, other) for one, other in pairs)
-    assert not all(torch.equal(old, new) for old, (new, _) in zip(start, pairs, strict=True))
 
 
 @pytest.fixture
@@ -231,6 +223,5 @@ def test_a_dropped_group_is_as_if_never_generated(build, loss_type):
         loss = trainer.compute_loss(trainer.model.train(), inputs)
         loss.backward()
         found.append([loss.detach(), *(part.grad.clone() for part in trainer.model.parameters())])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
     assert found[0][0] != 0
