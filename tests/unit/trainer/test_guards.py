@@ -37,10 +37,8 @@ TABLE = yaml.safe_load(Path(__file__).with_name("guards.yaml").read_text(encodin
 
 def test_no_signal_cannot_roll_back():
     """It has no healthy checkpoint to go back to."""
-    for name in GUARDS:
-        actions = ("off", "warn", "stop") + ("rollback",) * (name != "no_signal")
-        for action in actions:
-            GuardSettings(**{name: action})
+    for name in {*GUARDS} - {"no_signal"}:
+        GuardSettings(**{name: "rollback"})
     with pytest.raises(ValueError, match="guard_no_signal: must be "):
         GuardSettings(no_signal="rollback")
 
