@@ -1,7 +1,10 @@
 """Rows that lie end to end get what each gets alone, by row or in one call, and without a mask."""
 
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForCausalLM
 
 from stages.trainer import rows_apart
@@ -11,17 +14,7 @@ pytestmark = pytest.mark.integration
 
 LENGTHS = (50, 1, 70, 33)  # some longer than the sliding window of 32
 
-SIZES = {
-    "vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 256,
-    "head_dim": 16, "initializer_range": 0.2, "pad_token_id": 0, "bos_token_id": 1,
-    "eos_token_id": 2, "sliding_window": 32,
-    # of mixtures of experts and latent attention
-    "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "n_routed_experts": 4,
-    "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "n_shared_experts": 1,
-    "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16,
-    "q_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8,
-}  # fmt: skip
+TABLE = yaml.safe_load(Path(__file__).with_name("rows_apart.yaml").read_text(encoding="utf-8"))
 
 
 def config_of(kind, changes):
@@ -39,7 +32,7 @@ def config_of(kind, changes):
             thetas["sliding_attention"] = 23456.0
         rope = {layer: rope[layer] | {"rope_theta": theta} for layer, theta in thetas.items()}
         changes = {"rope_parameters": rope} | changes
-    return made(**{key: value for key, value in SIZES.items() if key in names} | changes)
+    return made(**{key: value for key, value in TABLE["sizes"].items() if key in names} | changes)
 
 
 def build(kind, **changes):
@@ -68,13 +61,7 @@ def attention(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "olmo3", "phi3"),
-        *("gpt2", "gpt_neox", "mixtral", "qwen3_moe", "granite"),
-    ],
-)
+@pytest.mark.parametrize("kind", TABLE["packed"])
 def test_packed_rows_get_the_logits_of_rows_alone(kind, attention):
     model = build(kind).eval()
     assert rows_apart.use(model, *ON_CPU) and model.config._attn_implementation == attention
@@ -95,15 +82,7 @@ def test_a_window_is_that_of_the_mask(attention):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "shares"),
-    [
-        *((kind, {}, True) for kind in ("llama", "gpt_neox", "granite")),
-        ("mistral", {"sliding_window": None}, True),
-        ("mistral", {"sliding_window": 32}, False),
-        ("gemma3_text", {}, False),
-    ],
-)
+@pytest.mark.parametrize(("kind", "changes", "shares"), TABLE["shared"])
 def test_which_models_share_a_start(kind, changes, shares, attention):
     model = build(kind, **changes)
     assert rows_apart.use(model, *ON_CPU)
@@ -128,19 +107,7 @@ def test_gradients_are_those_of_the_mask(has_checkpointing, monkeypatch, attenti
         assert (one - other).abs().max() <= 1e-5 * one.abs().max()
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("falcon", {}),  # makes its mask itself
-        ("gpt_oss", {}),  # has no sdpa
-        ("lfm2", {"layer_types": ["conv", "full_attention"] * 2}),  # a state from token to token
-        (
-            "llama4_text",
-            {"attention_chunk_size": 16},
-        ),  # chunks are not windows
-        ("stablelm", {}),  # its layers do not hand on where the rows are
-    ],
-)
+@pytest.mark.parametrize(("kind", "changes"), TABLE["mixed"])
 def test_a_model_that_would_mix_rows_is_left_as_it_is(kind, changes):
     model = build(kind, **changes)
     before = model.config._attn_implementation
@@ -205,5 +172,4 @@ def test_one_call_is_that_of_each_row(monkeypatch, heads, window, shares):
         output = attend(module, *copies, torch.tensor([window]), scaling=0.3, **where)[0]
         (output * weights).sum().backward()
         found.append([output, *(copy.grad for copy in copies)])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
