@@ -16,18 +16,16 @@ from unittest import mock
 import pytest
 import yaml
 from transformers import Trainer
-from trl import GRPOConfig, GRPOTrainer, SFTTrainer
+from trl import GRPOTrainer, SFTTrainer
 from trl.generation import vllm_generation
 from trl.scripts import vllm_serve
 from trl.trainer.utils import RepeatSampler
 
 from pipeline.errors import UserError
 from pipeline.key_types import HF_SOURCES, UNSET, hf_keys
-from stages.arguments import GRPO, GrpoArguments
 from stages.host import SERVE, server_flags
-from stages.rules import CLIP, check_grpo_keys
+from stages.rules import CLIP
 from stages.trainer.grpo_trainer import MathGRPOTrainer
-from tests.settings import settings_of
 from tests.unit.stages.helpers import grpo
 
 pytestmark = pytest.mark.integration
@@ -66,33 +64,10 @@ def test_what_is_written(what):
         assert at >= 0, step
 
 
-def test_trl_still_forgets():
-    """Where this fails TRL has learned something, and less of `resume` is needed."""
-    for method in (GRPOTrainer._save_checkpoint, GRPOTrainer._load_optimizer_and_scheduler):
-        source = inspect.getsource(method)
-        assert not any(name in source for name in ("self._step", "_buffered_inputs", "_metrics"))
-    assert not hasattr(RepeatSampler, "set_epoch")
-    assert ">= self.state.max_steps" not in inspect.getsource(Trainer._run_epoch)
-    source = inspect.getsource(GRPOTrainer)  # what is restored before the first step stays
-    assert source.count("self._step = ") == source.count("self._step += ") == 1
-    assert source.count("self._buffered_inputs = ") == 2
-
-
-def test_what_makes_a_row_without_advantage_matter():
-    """KL, entropy bonus and the experts' balance; every other term is a multiple of it."""
-    loss = inspect.getsource(GRPOTrainer._compute_loss)
-    added = [line.strip() for line in loss.splitlines() if "loss = loss " in line]
-    assert sorted(added) == [
-        "loss = loss + self.router_aux_loss_coef * aux_loss / normalizer",
-        "loss = loss - apply_coef * entropy_loss",
-        *["loss = loss / normalizer"] * 4,
-    ]
-    assert loss.count("per_token_loss = per_token_loss + ") == 1
-    assert "per_token_loss = per_token_loss + self.beta * per_token_kl" in loss
-    multiples = ("advantages", "min(per_token_loss1, per_token_loss2)")
-    for line in map(str.strip, loss.splitlines()):
-        if line.startswith(("per_token_loss1 = ", "per_token_loss2 = ", "per_token_loss = -")):
-            assert any(text in line for text in multiples), line
+@pytest.mark.parametrize("where", TABLE["counted"])
+def test_how_often_it_is_written(where):
+    source, wanted = inspect.getsource(locate(where)), TABLE["counted"][where]
+    assert {text: source.count(text) for text in wanted} == wanted
 
 
 # Values and defaults that are checked before TRL is imported
@@ -123,29 +98,6 @@ def test_choices_are_those_trl_computes():
     assert "Must be one of 'batch', 'group', or 'none'" in source
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_generations": 4},
-        {"per_device_train_batch_size": 4, "generation_batch_size": 12},
-        {"num_generations": 1},
-    ],
-)
-def test_on_one_process_whole_groups_are_those_of_trl(values, tmp_path):
-    def refused(build):
-        try:
-            build()
-        except (UserError, ValueError):
-            return True
-        return False
-
-    ours = refused(lambda: check_grpo_keys(settings_of(values, GrpoArguments, GRPO)))
-    assert ours == refused(
-        lambda: GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **values)
-    )
-
-
 # What TRL does, in real runs of it
 
 
@@ -172,17 +124,7 @@ class Asked(Exception):
     """What `vllm.LLM` would be built with."""
 
 
-@pytest.mark.parametrize(
-    ("keys", "asked"),
-    [
-        ({"fp16": True}, {"dtype": "float16"}),
-        ({"bf16": None}, {"dtype": "bfloat16"}),  # TRL's default
-        ({"dtype": "bfloat16"}, {"dtype": "bfloat16"}),
-        ({}, {}),  # trained in float32: TRL leaves the dtype to vLLM
-        ({"fp16": True, "top_p": 0.9}, {"dtype": "float16", "logprobs_mode": "raw_logprobs"}),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("keys", "asked"), TABLE["engines"], ids=str)
 def test_what_trl_asks_its_engine_for(build_engine, keys, asked):
     def build(**given):
         raise Asked(given)
@@ -212,20 +154,3 @@ def test_how_a_server_is_started(monkeypatch):
     theirs = vllm_serve.build_command(vllm_serve.ScriptArguments(model="MODEL", dtype="float16"))
     ours = shlex.split(SERVE)[4:] + server_flags(grpo({"fp16": True, "bf16": False}))
     assert {*ours} <= {*theirs}
-
-
-def test_sft_trainer_reads_tokenized_rows_with_a_mask(tiny_model_dir, tmp_path):
-    """`completion_mask` counts only when the loss is told to be on the completion."""
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
-    rows = [{"input_ids": [5, 6, 7, 8], "completion_mask": [0, 0, 1, 1]}]
-
-    def labels(completion_only_loss):
-        keys = {"use_cpu": True, "bf16": False, "report_to": "none"}
-        config = SFTConfig(str(tmp_path), completion_only_loss=completion_only_loss, **keys)
-        trainer = SFTTrainer(str(tiny_model_dir), config, train_dataset=Dataset.from_list(rows))
-        return trainer.train_dataset[0]["labels"]
-
-    assert labels(True) == [-100, -100, 7, 8]
-    assert labels(None) == [5, 6, 7, 8]  # why stages.sft sets it
