@@ -35,8 +35,8 @@ def write_example(name, folder):
 def here(tmp_path, monkeypatch):
     """The folder where the stage runs, with the user's modules as a new process finds them."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ALLOW_CODE", raising=False)
-    for name in ("brevity", "in_order", "notes"):
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    for name in ("brevity", "in_order", "notes", "faulty", "own_order"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     return tmp_path
@@ -45,9 +45,8 @@ def here(tmp_path, monkeypatch):
 # Rewards
 
 
-def test_the_example_of_the_docs_pays(run_stage, here, monkeypatch):
+def test_the_example_of_the_docs_pays(run_stage, here):
     write_example("brevity", here)
-    monkeypatch.setenv("ALLOW_CODE", "1")
     funcs = ["correctness_reward", "brevity:few_lines"]
     folder = run_stage("grpo", reward_funcs=funcs, reward_weights=[1.0, 0.5], max_steps=1)
     made = json.loads((folder / "manifest.json").read_text())
@@ -57,7 +56,7 @@ def test_the_example_of_the_docs_pays(run_stage, here, monkeypatch):
     assert log["rewards/few_lines/mean"] == pytest.approx(-0.1 * log["rollout/lines"])
 
 
-def test_a_reward_sees_every_column(run_stage, here, pool, monkeypatch, capsys):
+def test_a_reward_sees_every_column(run_stage, here, pool, capsys):
     """With values that no table of one type can hold, some rows without, in training and eval."""
     rows = read_rows(pool[0])
     for number, row in enumerate(rows):
@@ -66,7 +65,6 @@ def test_a_reward_sees_every_column(run_stage, here, pool, monkeypatch, capsys):
             row["own"] = [number, str(number), {"a": number}, {"b": [2**70, None]}][number % 4]
     write_rows(Path("rows.jsonl"), rows)
     Path("notes.py").write_text(NOTES)
-    monkeypatch.setenv("ALLOW_CODE", "1")
     run_stage(
         "grpo", train_file="rows.jsonl", reward_funcs=["correctness_reward", "notes:note"],
         reward_weights=[1.0, 1.0], eval_strategy="steps", eval_steps=2, eval_problems=4,
@@ -88,21 +86,16 @@ def score(completions, trainer_state, **columns):
 """
 
 
-def test_a_fault_ends_the_run_at_its_step(run_stage, here, monkeypatch):
+def test_a_fault_ends_the_run_at_its_step(run_stage, here):
     """With function, file, line, step and checkpoint; the bar stands a step that scored nothing."""
     Path("faulty.py").write_text(FAULTY)
-    monkeypatch.delitem(sys.modules, "faulty", raising=False)
-    monkeypatch.setenv("ALLOW_CODE", "1")
     keys = {"reward_funcs": ["faulty:score"], "reward_weights": [1.0]}
     with pytest.raises(UserError) as error:
         run_stage("grpo", **keys, save_steps=2, max_steps=4)
     line = str(error.value)
     assert line.startswith("reward_funcs: faulty:score (") and "faulty.py, line" in line
-    assert (
-        "SystemExit" in line
-        and "at step 3;" in line
-        and re.search(r"grpo-\w{6}/checkpoint-2$", line)
-    )
+    assert "SystemExit" in line and "at step 3;" in line
+    assert re.search(r"grpo-\w{6}/checkpoint-2$", line)
     assert not Path("grpo/manifest.json").exists()
 
 
@@ -118,21 +111,18 @@ CURRICULA = {
 
 
 @pytest.mark.parametrize("kind", CURRICULA)
-def test_so_does_a_fault_of_a_curriculum(run_stage, here, monkeypatch, kind):
+def test_so_does_a_fault_of_a_curriculum(run_stage, here, kind):
     head = "from stages.trainer import Curriculum\nclass Mine(Curriculum):\n    "
     Path("own_order.py").write_text(head + CURRICULA[kind])
-    monkeypatch.delitem(sys.modules, "own_order", raising=False)
-    monkeypatch.setenv("ALLOW_CODE", "1")
     with pytest.raises(UserError, match=r"^curriculum: ") as error:
         run_stage("grpo", curriculum="own_order:Mine", max_steps=1)
     if kind == "raises":
         assert "own_order.py, line 3) raised" in str(error.value)
 
 
-def test_the_curriculum_of_the_docs_chooses(run_stage, here, pool, monkeypatch):
+def test_the_curriculum_of_the_docs_chooses(run_stage, here, pool):
     """Two batches of four, the easiest first."""
     write_example("in_order", here)
-    monkeypatch.setenv("ALLOW_CODE", "1")
     Path("notes.py").write_text(NOTES.replace("own,", ""))
     keys = {"train_file": str(pool[0]), "per_device_train_batch_size": 16, "save_steps": 1}
     keys |= {"reward_funcs": ["correctness_reward", "notes:note"], "reward_weights": [1.0, 0.0]}
