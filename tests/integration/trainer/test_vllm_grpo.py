@@ -113,30 +113,6 @@ def test_the_engine_follows_the_weights(train, models, model, settings):
     assert mismatch(folder / "checkpoint-2", batches[3]) > 1.01  # in the last step, too
 
 
-@pytest.mark.parametrize(
-    ("keys", "dtype", "most"),
-    [({"fp16": True}, torch.float16, 1.02), ({"bf16": True}, torch.bfloat16, 1.2)],
-    ids=["fp16", "bf16"],
-)
-def test_the_engine_samples_in_the_trainers_16_bits(train, monkeypatch, keys, dtype, most):
-    """And takes its float32 weights at each sync."""
-    from trl.generation import vllm_generation
-
-    start, engines = vllm_generation.LLM, []
-
-    def build(**given):
-        engines.append(start(**given))
-        return engines[-1]
-
-    monkeypatch.setattr(vllm_generation, "LLM", build)
-    monkeypatch.setattr("stages.rules.of_device", lambda settings: ())  # fp16 wants a GPU
-    folder, _ = train(**keys)
-    (engine,) = engines
-    assert engine.llm_engine.model_config.dtype == dtype
-    alignment = [log["guard/alignment"] for log in read_logs(folder)]
-    assert len(alignment) == 4 and all(1.0001 < value < most for value in alignment)
-
-
 # The names of TRL and vLLM that training with vLLM leans on
 
 
