@@ -70,8 +70,7 @@ def test_a_row_with_our_parts(run_stage, tmp_path, name):
         load_file(train(run_stage, tmp_path / str(n), **ROWS[name], **parts) / "model.safetensors")
         for n, parts in enumerate(({}, OURS))
     )
-    for key in one:
-        torch.testing.assert_close(one[key], other[key], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
     both = ROWS[name] | OURS | {"curriculum": "predictive+refill"}
     if name == "GDPO":
         with pytest.raises(UserError, match="multi_objective_aggregation"):

@@ -1,7 +1,6 @@
 """Evaluation during GRPO: the metric, the training beside it, the best model, the held-out rows."""
 
 import json
-import zlib
 from statistics import mean, stdev
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from pipeline import manifest
 from stages.trainer import evaluation
 from tests.integration.trainer.runs import (
+    checksum,
     read_history,
     read_logs,
     weights_of,
@@ -45,10 +45,6 @@ def read_evaluations(folder):
     return [log for log in read_history(folder) if "eval_runtime" in log]
 
 
-def is_right(text):
-    return zlib.crc32(text.encode()) % 2
-
-
 @pytest.mark.usefixtures("graded_by_chance")
 @pytest.mark.parametrize("reward", ["correctness_reward", "think_format_reward"])
 def test_each_problem_counts_once_whatever_the_rewards(
@@ -68,7 +64,7 @@ def test_each_problem_counts_once_whatever_the_rewards(
         for _, rows, texts, ids, _ in part:
             lengths += map(len, ids)
             for row, text in zip(rows, texts, strict=True):
-                shares.setdefault(row["id"], []).append(is_right(text))
+                shares.setdefault(row["id"], []).append(checksum(text) % 2)
         values = [mean(verdicts) for verdicts in shares.values()]
         assert len(values) == 5 and all(len(verdicts) == 2 for verdicts in shares.values())
         assert log["eval_avg@2"] == pytest.approx(mean(values))
