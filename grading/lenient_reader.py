@@ -30,6 +30,5 @@ def read(completion: str, is_choice: bool) -> str | None:
     return None
 
 
-read(
-    "\\boxed{1}", False
-)  # loads the grammars, too: on a busy machine the first call ran out of time
+# Loads the grammars, too: on a busy machine the first call ran out of its time.
+read("\\boxed{1}", False)
