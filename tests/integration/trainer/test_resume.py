@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.stages.stage_processes import steps_on_disk
 from tests.integration.trainer.runs import (
     read_extra,
     read_history,
     record_micro_steps,
     weights_of,
+    whole_checkpoints,
     without,
 )
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
 
 def newest(folder):
     """The step of the newest whole checkpoint, 0 without one."""
-    return max(steps_on_disk(folder), default=0)
+    return max(whole_checkpoints(folder), default=0)
 
 
 # The Trainer averages its loss over the steps since the resume.
