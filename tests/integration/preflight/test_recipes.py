@@ -19,8 +19,14 @@ CONFIGS = ROOT / "configs"
 BASELINE = "grpo7b-published"  # loses its updates on purpose, but for LoRA's
 
 
-@pytest.mark.parametrize("lora", [None, "configs/lora.yaml"])
-@pytest.mark.parametrize("name", SHIPPED)
+QUICK_LORA = ("grpo7b", "qwen3-1.7b", "tiny-cpu")  # the others with LoRA are slow tests
+CASES = [pytest.param(name, None, id=name) for name in SHIPPED]
+for name in SHIPPED:
+    marks = () if name in QUICK_LORA else pytest.mark.slow
+    CASES.append(pytest.param(name, "configs/lora.yaml", id=f"{name} LoRA", marks=marks))
+
+
+@pytest.mark.parametrize(("name", "lora"), CASES)
 def test_shipped_recipes_have_no_error(name, lora, tmp_path, monkeypatch):
     launch = {"gpus": 8, "accelerate": "fsdp2"} if GPUS.get(name, 1) > 1 else {}
     if name == BASELINE:
