@@ -97,7 +97,6 @@ def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
         ("distill.yaml", inputs.check_teachers),
         ("sft.yaml", inputs.check_held_out_rows),
         ("grpo.yaml", inputs.check_problems),
-        ("model", inputs.check_model),
         ("packages", inputs.check_installed),
         ("grpo.yaml", inputs.check_server),
         ("batches", batches.check_batches),

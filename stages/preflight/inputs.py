@@ -1,7 +1,7 @@
 """Read a recipe as its stages do; check that each input is there or has a writer."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ def load_shape(model: str) -> dict[str, Any]:
 KEYS_OF = {config_name(stage): load_keys(stage) for stage, row in STAGES.items() if row.arguments}
 TAKE_MODEL = [config_name(stage) for stage, row in STAGES.items() if "model" in row.flags]
 TAKE_DATA_ROOT = [config_name(stage) for stage, row in STAGES.items() if "data_root" in row.flags]
+MODELS = ("model_name_or_path", "checkpoints")
 INPUTS = (
     "train_file",
     "eval_file",
@@ -87,8 +88,7 @@ INPUTS = (
     "transfer_file",
     "problems_file",
     "pass_rates",
-    "model_name_or_path",
-    "checkpoints",
+    *MODELS,
 )
 # Files that a stage writes; others write folders.
 WRITES = {"data": FILES.values(), "difficulty": ["pass_rates.jsonl"], "distill": ["traces.jsonl"]}
@@ -260,13 +260,6 @@ def find_engine(values: dict[str, Any], processes: int) -> str:
     return "ddp" if processes > 1 else "none"
 
 
-def check_model(recipe: Recipe) -> None:
-    """Check the user's own folder that training starts from, as `make data` does."""
-    first = next((recipe.model(stage) for stage in recipe.stages()), None)
-    if is_own_folder(recipe, first):
-        check_checkpoint(first, "MODEL" if recipe.args.model else "model_name_or_path")
-
-
 def check_installed(recipe: Recipe) -> Iterator[Finding]:
     """Find keys that need a package which this machine lacks; the one that trains may have it."""
     for stage in recipe.stages():
@@ -310,23 +303,52 @@ def is_own_folder(recipe: Recipe, model: str | None) -> bool:
 
 
 def check_inputs(recipe: Recipe) -> Iterator[Finding]:
-    """Find inputs below the run's folder that are not there, and that no stage writes."""
+    """Find inputs that are not there, and that no stage writes."""
     stems = {path.stem for path in Path(recipe.args.recipe).glob("*.yaml")}
     if stems & KEYS_OF.keys() - recipe.settings.keys():
         return  # a file that could not be read may name the writer
-    outputs = {stage: values.get("output_dir") for stage, values in recipe.settings.items()}
-    folders = {stage: str(folder).rstrip("/") for stage, folder in outputs.items() if folder}
-    for stage, values in recipe.settings.items():
+    outputs = [(stage, values.get("output_dir")) for stage, values in recipe.settings.items()]
+    folders = [(stage, str(folder).rstrip("/")) for stage, folder in outputs if folder]
+    stages = [*recipe.settings.items()]
+    for stage, error in missing_inputs(stages, folders, read_yaml(SHAPES)):
+        yield from_error(f"{stage}.yaml", error)
+
+
+def missing_inputs(
+    stages: Sequence[tuple[str, Settings]],
+    folders: Sequence[tuple[str, str]],
+    shapes: Container[str] = (),
+) -> Iterator[tuple[str, UserError]]:
+    """Yield each input that cannot be read, once, with the first stage that names it.
+
+    Args:
+        stages: what is read, by their settings.
+        folders: what is still written: stages and their folders.
+        shapes: names that stand for a model.
+    """
+    told = set()
+    for stage, values in stages:
         for key in INPUTS:
             named = values.get(key)
             for name in named if isinstance(named, list) else [named]:
-                path = str(name).rpartition("=")[2].rstrip("/")  # checkpoints are `label=folder`
-                if not path.startswith(f"{recipe.run}/") or Path(path).exists():
+                path = str(name or "").rpartition("=")[2].rstrip("/")  # checkpoints: `label=folder`
+                if not path or path in told or any(writes(*made, path) for made in folders):
                     continue
-                if not any(writes(*made, path) for made in folders.items()):
-                    text = f"{key}: {path} does not exist, and no stage of the recipe writes it"
-                    remedy = f"correct it; output_dir: {', '.join(folders.values()) or 'none'}"
-                    yield Finding(ERROR, f"{stage}.yaml", text, remedy)
+                told.add(path)
+                try:
+                    if key not in MODELS:
+                        check_file(key, path)
+                    elif path not in shapes and values.get("backend") != "openai":
+                        check_checkpoint(path, key)
+                except UserError as error:
+                    yield stage, error
+
+
+def check_file(key: str, path: str) -> None:
+    """Refuse a file that is not there."""
+    if not Path(path).is_file():
+        text = f"{key}: {path} does not exist, and no stage of the recipe writes it"
+        raise UserError(f"{text}; correct the path")
 
 
 def writes(stage: str, folder: str, path: str) -> bool:

@@ -51,7 +51,7 @@ from stages.distill import DistillArguments, check_servers
 from stages.host import check_packages
 from stages.preflight.attempts import Found, Rehearsal, inspect
 from stages.preflight.capacity import LIMITS, build_step, check_host, has_limits
-from stages.preflight.inputs import ERROR, load_shape, stage_flags
+from stages.preflight.inputs import ERROR, load_shape, missing_inputs, stage_flags
 from stages.preflight.lengths import find_no_room
 from stages.preflight.memory import plan_step
 from stages.preflight.narrow import asks_for_raw_prompts, check_model
@@ -186,6 +186,8 @@ def look(args: Arguments) -> tuple[list[str], dict[str, Settings], list[OnCpu]]:
     on_cpu: list[OnCpu] = []
     launch = read_launch(args.accelerate, 1)
     started_from: dict[str, list[str]] = {}  # by recipe: the model of the first stage that trains
+    read: list[tuple[str, Settings]] = []
+    written: list[tuple[str, str]] = []
     for stage, line in command_lines(args):
         own, hf, _ = load_keys(stage)
         file, run = (line[line.index(flag) + 1] for flag in ("--config", "--run_dir"))
@@ -196,11 +198,19 @@ def look(args: Arguments) -> tuple[list[str], dict[str, Settings], list[OnCpu]]:
                 settings = settings.as_trl_types()
             models = started_from.setdefault(args.recipe, [])
             check = functools.partial(check_line, args, stage, launch, models, on_cpu)
-            found.setdefault(stage, with_types_if_needed(settings, check))
+            settings = with_types_if_needed(settings, check)
+            found.setdefault(stage, settings)
+            output = settings.get("output_dir") or f"{run}/{stage}"
+            written += [(stage, output), ("data", f"{run}/data"), ("base", f"{run}/base")]
+            if not Path(output, manifest.NAME).exists():
+                read.append((stage, settings))
         except UserError as error:
             for text in error.lines:
                 has_place = f"{stage}.yaml" in text or text.startswith(COMMAND_LINE)
                 faults.append(text if has_place else f"{file}: {text}")
+    if not faults:  # else a stage's folder may be missing here
+        for stage, error in missing_inputs(read, written):
+            faults += [f"{args.recipe}/{stage}.yaml: {line}" for line in error.lines]
     return [*dict.fromkeys(faults)], found, on_cpu
 
 

@@ -41,7 +41,7 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
         if any(Path(name).glob("tokenizer*")):
             return None, [inputs.from_error(TOPIC, error)]
     if not recipe.args.tokenizer and inputs.is_own_folder(recipe, name):
-        return None, []  # `check_model` tells what is wrong with it
+        return None, []  # `check_inputs` tells what is wrong with it
     remedy = "TOKENIZER=FOLDER names a folder with its tokenizer"
     if name.startswith(recipe.run) and Path(name).name in MODEL_STAGES:
         remedy = f"make {Path(name).name} builds it; or {remedy}"
