@@ -97,7 +97,8 @@ test: $(VENV)/ready
 test-fast: $(VENV)/ready
 	@OMP_NUM_THREADS=1 "$$PY" -m pytest -q -n 2 --dist loadfile tests/unit -m "not slow"
 test-slow: $(VENV)/ready
-	@OMP_NUM_THREADS=1 "$$PY" -m pytest --durations 10 -m slow && $(MAKE) test-vllm ARGS=
+	@OMP_NUM_THREADS=1 "$$PY" -m pytest --durations 10 -m slow
+	@$(MAKE) test-vllm ARGS=
 test-vllm: $(VLLM)/ready
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/integration/*/test_vllm_*.py
 lint: $(VENV)/ready
