@@ -82,7 +82,7 @@ def test_a_teacher_without_its_server_is_told_before_data_are_built(
         model = {"name": "R1", "model_name_or_path": "deepseek-ai/DeepSeek-R1", "base_url": address}
         changes = {"teachers": [model]} if teachers else {"base_url": address}
         file.write_text(yaml.safe_dump(given | changes), encoding="utf-8")
-        look(recipe)
+        look(recipe, "sft.model_name_or_path=meta-llama/Llama-3.1-8B")
 
     with closing(socket.socket()) as taken:  # nobody listens there
         taken.bind(("127.0.0.1", 0))
