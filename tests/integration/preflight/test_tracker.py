@@ -33,9 +33,12 @@ def highest(peaks):
     return max(kinds.total() for kinds in peaks.values())
 
 
-@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
-def test_six_layers_tell_what_all_take(changes):
-    step = step_of("qwen2", **changes)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in TABLES["slow"] else n for n in CHANGES],
+)
+def test_six_layers_tell_what_all_take(name):
+    step = step_of("qwen2", **CHANGES[name])
     whole = tracker.track(step, 12)
     assert highest(tracker.peaks(step, 12)) == pytest.approx(highest(whole), rel=0.005)
 

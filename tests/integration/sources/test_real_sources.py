@@ -24,9 +24,17 @@ DSR, DSR_VERL = "deepscaler/deepscaler_preview_1209.jsonl.gz", "deepscaler/dsr_s
 WRAPPED = {"aime/aime-2024_dapo.parquet", "areal_boba/areal_prompt_rows_10.jsonl", DSR_VERL}
 # Of Chinese problems that end with the same instructions, box and all.
 CHANGED = {"dapo/dapo_math_17k.parquet": 20, "dapo/dapo_math_17k_sample.jsonl": 3}
+LARGE = {file for file, _, num_rows, *_ in FILES if num_rows > 5000}
 QUESTIONS = (
     "problem", "question", "instruction", "prompt", "conversations", "input", "Question",
 )  # fmt: skip
+
+
+def slow_if_large(rows):
+    """Parameters of a test whose first is a file; those of large files are slow."""
+    for row in rows:
+        marks = [pytest.mark.slow] if row[0] in LARGE else []
+        yield pytest.param(*row, marks=marks, id="-".join(str(value)[:40] for value in row))
 
 
 def build_all(path, source, **options):
@@ -43,9 +51,7 @@ def reasons(built):
     return Counter(one.reason for one in built if isinstance(one, Drop))
 
 
-@pytest.mark.parametrize(
-    ("file", "source", "num_rows", "drops", "filled"), FILES, ids=lambda value: str(value)[:40]
-)
+@pytest.mark.parametrize(("file", "source", "num_rows", "drops", "filled"), [*slow_if_large(FILES)])
 def test_every_row_is_a_problem_or_a_named_drop(shared_data, file, source, num_rows, drops, filled):
     built = build_all(shared_data / file, source)
     assert len(built) == num_rows and reasons(built) == drops
@@ -63,7 +69,10 @@ def text_of(row):
     return turn.get("content", turn.get("value"))
 
 
-@pytest.mark.parametrize("file", sorted({f for f, *_ in FILES if "arc" not in f} - WRAPPED))
+OTHERS = sorted({file for file, *_ in FILES if "arc" not in file} - WRAPPED)
+
+
+@pytest.mark.parametrize("file", [*slow_if_large((file,) for file in OTHERS)])
 def test_questions_without_instructions_stay_byte_for_byte(shared_data, file):
     texts = [repair_escapes(text_of(row)).strip() for _, row in read_rows(shared_data / file)]
     changed = [text for text in texts if bare_question(text) != text]

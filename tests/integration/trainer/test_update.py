@@ -89,7 +89,9 @@ def assert_alike(found, expected, keys=SAME):
     torch.testing.assert_close(found[1], expected[1], rtol=2e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.slow) if c in TABLE["slow"] else c for c in CASES]
+)
 def test_losses_and_weights_are_those_of_trl(train, case):
     """With `auto` in as many passes; micro-batches without a gradient need no backward pass."""
     settings = CASES[case]
