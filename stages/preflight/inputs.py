@@ -322,7 +322,7 @@ def missing_inputs(
     """Yield each input that cannot be read, once, with the first stage that names it.
 
     Args:
-        stages: what is read, by their settings.
+        stages: those that read, with their settings.
         folders: what is still written: stages and their folders.
         shapes: names that stand for a model.
     """

@@ -203,14 +203,14 @@ def look(args: Arguments) -> tuple[list[str], dict[str, Settings], list[OnCpu]]:
             output = settings.get("output_dir") or f"{run}/{stage}"
             written += [(stage, output), ("data", f"{run}/data"), ("base", f"{run}/base")]
             if not Path(output, manifest.NAME).exists():
-                read.append((stage, settings))
+                read.append((f"{args.recipe}/{stage}", settings))
         except UserError as error:
             for text in error.lines:
                 has_place = f"{stage}.yaml" in text or text.startswith(COMMAND_LINE)
                 faults.append(text if has_place else f"{file}: {text}")
     if not faults:  # else a stage's folder may be missing here
-        for stage, error in missing_inputs(read, written):
-            faults += [f"{args.recipe}/{stage}.yaml: {line}" for line in error.lines]
+        for place, missing in missing_inputs(read, written):
+            faults += [f"{place}.yaml: {line}" for line in missing.lines]
     return [*dict.fromkeys(faults)], found, on_cpu
 
 
