@@ -36,11 +36,11 @@ def letters(question):
     return re.sub(r"[\W_]", "", question).casefold()
 
 
-@pytest.fixture(scope="module", params=[1500, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[4000, pytest.param(None, marks=pytest.mark.slow)])
 def mixed(request, tmp_path_factory, shared_data):
     """All files in one set, each benchmark's own file among them; built by two workers.
 
-    The quick one has files of fewer than 1,500 rows; the slow one has all, which takes a minute.
+    The quick one has files of fewer than 4,000 rows; the slow one has all, which takes a minute.
     """
     files = {file: num for file, _, num, *_ in SOURCES if num < (request.param or num + 1)}
     recipe = {
