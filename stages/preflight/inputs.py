@@ -328,20 +328,27 @@ def missing_inputs(
     """
     told = set()
     for stage, values in stages:
-        for key in INPUTS:
-            named = values.get(key)
-            for name in named if isinstance(named, list) else [named]:
-                path = str(name or "").rpartition("=")[2].rstrip("/")  # checkpoints: `label=folder`
-                if not path or path in told or any(writes(*made, path) for made in folders):
-                    continue
-                told.add(path)
-                try:
-                    if key not in MODELS:
-                        check_file(key, path)
-                    elif path not in shapes and values.get("backend") != "openai":
-                        check_checkpoint(path, key)
-                except UserError as error:
-                    yield stage, error
+        for key, path in named_inputs(values):
+            if path in told or any(writes(*made, path) for made in folders):
+                continue
+            told.add(path)
+            try:
+                if key not in MODELS:
+                    check_file(key, path)
+                elif path not in shapes and values.get("backend") != "openai":
+                    check_checkpoint(path, key)
+            except UserError as error:
+                yield stage, error
+
+
+def named_inputs(values: Settings) -> Iterator[tuple[str, str]]:
+    """The keys of a stage that name inputs, with the path of each."""
+    for key in INPUTS:
+        named = values.get(key)
+        if key == "checkpoints":  # each is `label=folder`
+            yield from ((key, entry.partition("=")[2].rstrip("/")) for entry in named or ())
+        elif named:
+            yield key, str(named).rstrip("/")
 
 
 def check_file(key: str, path: str) -> None:
