@@ -186,8 +186,8 @@ def look(args: Arguments) -> tuple[list[str], dict[str, Settings], list[OnCpu]]:
     on_cpu: list[OnCpu] = []
     launch = read_launch(args.accelerate, 1)
     started_from: dict[str, list[str]] = {}  # by recipe: the model of the first stage that trains
-    read: list[tuple[str, Settings]] = []
-    written: list[tuple[str, str]] = []
+    read: list[tuple[str, Settings]] = []  # of the stages that will run, by file without .yaml
+    written: list[tuple[str, str]] = []  # each stage with its folder
     for stage, line in command_lines(args):
         own, hf, _ = load_keys(stage)
         file, run = (line[line.index(flag) + 1] for flag in ("--config", "--run_dir"))
