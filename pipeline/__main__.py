@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -144,11 +145,22 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
         claim(request.run)
         if any(command.stage in TRAINED for command in planned):
             check_links(request.run)
-    for command in planned:
-        # An earlier stage may have written the same result again; then this one is up to date.
-        if command.is_needed_only and looks_current(request, command.stage, command.words):
+    waiting = [*planned]
+    while waiting:
+        command = waiting.pop(0)
+        if is_done(request, command):
             continue
-        run_command(request, command)
+        beside = None
+        # In the demo alone: elsewhere a failed audit must not cost hours of training.
+        if request.asks_for("demo") and command.stage == "audit" and waiting:
+            if waiting[0].stage == "sft" and not is_done(request, waiting[0]):
+                beside, command = command, waiting.pop(0)
+        run_command(request, command, beside)
+
+
+def is_done(request: Request, command: Command) -> bool:
+    """Whether a command need not run: a stage before it may have written the same result again."""
+    return command.is_needed_only and looks_current(request, command.stage, command.words)
 
 
 def tell_of_model(request: Request, planned: Sequence[Command]) -> None:
@@ -176,12 +188,18 @@ def run_only(request: Request) -> None:
     run_command(request, command)
 
 
-def run_command(request: Request, command: Command) -> None:
-    """Run one command to its end; of a stage also look whether it has finished."""
+def run_command(request: Request, command: Command, beside: Command | None = None) -> None:
+    """Run one command to its end; of a stage also look whether it has finished.
+
+    Args:
+        beside: another one, which runs at the same time.
+    """
     started = time.time()
-    run(command.words, child_env(force="1" if command.is_forced else ""))
-    if command.stage in STAGES:
-        check_finished(Path(request.run, command.stage), command.words, started)
+    env = child_env(force="1" if command.is_forced else "")
+    run(command.words, env, beside.words if beside else ())
+    for one in (command, beside):
+        if one and one.stage in STAGES:
+            check_finished(Path(request.run, one.stage), one.words, started)
 
 
 def run_clean(request: Request) -> None:
@@ -196,28 +214,57 @@ def run_clean(request: Request) -> None:
         clean.remove(request.run)
 
 
-def run(words: Sequence[str], env: dict[str, str]) -> None:
-    """Run `python WORDS` to its end; leave with its exit code where that is not 0."""
+def run(words: Sequence[str], env: dict[str, str], beside: Sequence[str] = ()) -> None:
+    """Run `python WORDS` to its end; leave with its exit code where that is not 0.
+
+    Args:
+        beside: words of another command, which runs at the same time. If one of the two fails, the
+            other is ended, too. What this one says is shown after both.
+    """
     # A terminal sends Ctrl-C to the stage, too, which says how to resume.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     num_kills = num_oom_kills()
-    process = subprocess.Popen([sys.executable, *words], env=env)
+    started = {subprocess.Popen([sys.executable, *words], env=env): words}
+    with tempfile.TemporaryFile() as said:
+        if beside:
+            said_there = {"stdout": said, "stderr": said}
+            started[subprocess.Popen([sys.executable, *beside], env=env, **said_there)] = beside
 
-    def pass_on(number: int, _: object) -> None:
-        process.send_signal(number)
+        def pass_on(number: int, _: object) -> None:
+            for process in started:
+                process.send_signal(number)
 
-    handlers = {signal.SIGINT: before}
-    for number in (signal.SIGTERM, signal.SIGHUP):  # of a job's end, of a closed terminal
-        handlers[number] = signal.signal(number, pass_on)
-    try:
-        code = process.wait()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        handlers = {signal.SIGINT: before}
+        for number in (signal.SIGTERM, signal.SIGHUP):  # of a job's end, of a closed terminal
+            handlers[number] = signal.signal(number, pass_on)
+        try:
+            last = wait_for([*started])
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        said.seek(0)
+        sys.stdout.write(said.read().decode(errors="replace"))
+        sys.stdout.flush()  # before the next stage speaks
+    code = last.returncode
     if code == -signal.SIGKILL:  # it had no time to tell why
-        raise killed(shlex.join(["python", *words]), num_kills)
+        raise killed(shlex.join(["python", *started[last]]), num_kills)
     if code:
         sys.exit(128 - code if code < 0 else code)
+
+
+def wait_for(processes: Sequence[subprocess.Popen]) -> subprocess.Popen:
+    """The first process that failed, which ends the others; else the one that ended last."""
+    ended: list[subprocess.Popen] = []
+    while len(ended) < len(processes):
+        for process in processes:
+            if process in ended or process.poll() is None:
+                continue
+            ended.append(process)
+            if process.returncode:
+                for other in processes:
+                    other.terminate()
+        time.sleep(0.05)
+    return next((process for process in ended if process.returncode), ended[-1])
 
 
 def child_env(force: str = "") -> dict[str, str]:

@@ -63,8 +63,11 @@ class Project:
         self.log, self.on, self.looks_ahead = [], {}, False
         demo.write_recipe(folder, {}, {})
 
-    def start(self, words, env):
+    def start(self, words, env, beside=()):
         """In the place of `pipeline.__main__.run`."""
+        if beside:
+            self.start(beside, env)
+            self.beside.append(self.log[-1][0])
         module, *rest = words[words.index("-m") + 1 :]
         name = NAMES.get(module, module.rpartition(".")[2])
         if name == "rehearsal":
@@ -86,7 +89,7 @@ class Project:
 
     def type(self, *words):
         """Run a command of just these words."""
-        self.log, code, error = [], 0, ""
+        self.log, self.beside, code, error = [], [], 0, ""
         env = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
         with (
             mock.patch.dict(os.environ, env, clear=True),
@@ -152,7 +155,8 @@ def check(project, type, code=0, error="", out="", words=(), **expected):
     given = dict(word.split("=", 1) for word in typed if "=" in word)
     done = project.call(*(word for word in typed if "=" not in word), **given)
     assert done.code == code and error in done.error and out in done.out, done
-    found = {"started": project.started, "forced": project.forced, "lines": done.out.count("\n")}
+    found = {"started": project.started, "forced": project.forced, "beside": project.beside}
+    found["lines"] = done.out.count("\n")
     if "listed" in expected:
         run, *found["listed"] = done.out.splitlines()
         assert run == str(project.run)

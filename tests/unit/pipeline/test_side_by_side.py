@@ -1,10 +1,14 @@
-"""Commands at a time, GPUs and cores of each, and what a failure ends."""
+"""Commands at a time, GPUs and cores of each, and what a failure or a signal ends."""
 
+import os
+import signal
 import sys
 import threading
+import time
 
 import pytest
 
+from pipeline import __main__ as front
 from pipeline.errors import UserError
 from pipeline.side_by_side import Runner, visible_gpus
 from tests.refused import refused
@@ -61,3 +65,37 @@ def test_a_failure_ends_the_others(monkeypatch):
     told = "three"
     refused(told, runner.run_all, job, [("import time; time.sleep(60)",), ("raise SystemExit(3)",)])
     assert sorted(codes) == [-15, 3]
+
+
+SLEEP, FAIL = ("-c", "import time; time.sleep(60)"), ("-c", "raise SystemExit('it fails')")
+
+
+@pytest.mark.parametrize("words", [(SLEEP, FAIL), (FAIL, SLEEP)])
+def test_of_two_stages_the_one_that_fails_ends_the_other(words, capfd):
+    with pytest.raises(SystemExit, match="1"):
+        front.run(words[0], {}, beside=words[1])
+    said = capfd.readouterr()
+    assert "it fails" in said.out + said.err
+
+
+def test_a_stage_beside_another_one_speaks_after_it(capfd):
+    later = ("-c", "import time; time.sleep(0.5); print('first')")
+    front.run(later, {}, beside=("-c", "print('second')"))
+    assert capfd.readouterr().out == "first\nsecond\n"
+
+
+def test_a_signal_ends_both_of_two_stages(tmp_path):
+    """As the end of a job does."""
+    mark = "open({!r}, 'w').close(); import time; time.sleep(60)"
+    files = [tmp_path / "first", tmp_path / "beside"]
+    words = [("-c", mark.format(str(file))) for file in files]
+    threading.Thread(target=end_when_there, args=(files,)).start()
+    with pytest.raises(SystemExit) as ended:
+        front.run(words[0], {}, beside=words[1])
+    assert ended.value.code == 128 + signal.SIGTERM
+
+
+def end_when_there(files):
+    while not all(file.exists() for file in files):
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGTERM)
