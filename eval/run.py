@@ -8,7 +8,7 @@ greedy completion for each problem and with k samples, then the official tasks. 
 `<output_dir>/<name>` gets `scores.json` and `completions.parquet`, and every finished sample in
 `samples/`: an evaluation that was killed resumes where it stopped. Results of a checkpoint are kept
 while its files, data, settings and the grader are unchanged (`eval.harness.results`).
-`manifest.json` comes last. The report is made of these files.
+`manifest.json` comes last, when all checkpoints are done. The report is made of these files.
 
 The harness's own command line differs: here the prompt is the training prompt to the token, the
 verdict is the reward's, and the sampling defaults that a model ships are not used.
@@ -26,7 +26,7 @@ from data_prep.sampling.keys import check_sampling
 from data_prep.sampling.problems import load_engine
 from data_prep.sampling.store import Processes, SampleStore
 from eval.harness import results, score, suite
-from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
+from eval.harness.settings import EvalArguments, check_inputs
 from pipeline import manifest
 from pipeline.console import notice, quiet, quiet_harness
 from pipeline.errors import run_cli
@@ -49,7 +49,7 @@ def main() -> None:
         if args.samples_dir:  # another list of tasks may be scored meanwhile
             check_output(args.samples_dir, "samples_dir")
             claim(args.samples_dir)
-    checkpoints = split_checkpoints(args.checkpoints)
+    checkpoints = args.to_evaluate()
     found = {  # before the first model is loaded
         name: processes.ask_main(partial(results.find, name, path, args))
         for name, path in checkpoints.items()
@@ -64,7 +64,12 @@ def main() -> None:
             sys.stdout.write(f"{name}: already evaluated with the same inputs, kept\n")
         if processes.is_main:
             link(results.place(name, args), Path(folder))
-    if processes.is_main:
+    if args.only_checkpoints:
+        if processes.is_main:
+            names, seconds = ", ".join(checkpoints), time.time() - started
+            remedy = "eval without only_checkpoints does the rest"
+            sys.stdout.write(f"eval: {names} done in {seconds:.0f} s; {remedy}\n")
+    elif processes.is_main:
         write_manifest(args, checkpoints, found, evaluated, started)
     processes.meet()  # the main process holds the others' key-value store
 

@@ -25,6 +25,7 @@ try:
     from pipeline.commands import (
         Command,
         commands,
+        evaluation_of_base,
         look_ahead,
         only_command,
         pending,
@@ -147,15 +148,24 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
             check_links(request.run)
     waiting = [*planned]
     while waiting:
-        command = waiting.pop(0)
-        if is_done(request, command):
-            continue
-        beside = None
-        # In the demo alone: elsewhere a failed audit must not cost hours of training.
-        if request.asks_for("demo") and command.stage == "audit" and waiting:
-            if waiting[0].stage == "sft" and not is_done(request, waiting[0]):
-                beside, command = command, waiting.pop(0)
-        run_command(request, command, beside)
+        if is_done(request, waiting[0]):
+            del waiting[0]
+        else:
+            run_command(request, *take(request, waiting))
+
+
+def take(request: Request, waiting: list[Command]) -> tuple[Command, Command | None]:
+    """Take the next command, and what the demo runs beside it on its second core.
+
+    Elsewhere nothing does: a failed audit must not cost hours of training, and a GPU is not shared.
+    """
+    command = waiting.pop(0)
+    following = waiting[0] if waiting and request.asks_for("demo") else None
+    if following and (command.stage, following.stage) == ("audit", "sft"):
+        return (command, None) if is_done(request, following) else (waiting.pop(0), command)
+    if following and (command.stage, following.stage) == ("grpo", "eval"):
+        return command, evaluation_of_base(request, following)
+    return command, None
 
 
 def is_done(request: Request, command: Command) -> bool:
@@ -227,8 +237,8 @@ def run(words: Sequence[str], env: dict[str, str], beside: Sequence[str] = ()) -
     started = {subprocess.Popen([sys.executable, *words], env=env): words}
     with tempfile.TemporaryFile() as said:
         if beside:
-            said_there = {"stdout": said, "stderr": said}
-            started[subprocess.Popen([sys.executable, *beside], env=env, **said_there)] = beside
+            second = [sys.executable, *beside]
+            started[subprocess.Popen(second, env=env, stdout=said, stderr=said)] = beside
 
         def pass_on(number: int, _: object) -> None:
             for process in started:

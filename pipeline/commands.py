@@ -10,7 +10,7 @@ from typing import Any
 from pipeline import keys
 from pipeline.chain import order
 from pipeline.errors import UserError
-from pipeline.freshness import looks_current
+from pipeline.freshness import looks_current, settings_of
 from pipeline.models import smollm2
 from pipeline.recipe_files import find_config, read_yaml
 from pipeline.request import Request
@@ -138,6 +138,16 @@ def check_of_model(request: Request) -> list[Command]:
     if not request["model"]:
         return []
     return [Command("model", ("-m", "pipeline.models.checkpoints", request["model"]))]
+
+
+def evaluation_of_base(request: Request, evaluation: Command) -> Command | None:
+    """The part of an evaluation that needs no training: of a base that the recipe has made."""
+    entries = settings_of("eval", evaluation.words)["checkpoints"]
+    base = f"={request.run}/base"
+    names = [entry.removesuffix(base) for entry in entries if entry.endswith(base)]
+    if not names or evaluation.is_forced:  # which would do it twice
+        return None
+    return Command("base's evaluation", (*evaluation.words, "--only_checkpoints", *names))
 
 
 def only_command(request: Request) -> Command:

@@ -31,8 +31,9 @@ SCORING_CODE = [ROOT / name for name in STAGES["eval"].code]
 SCORING_LIBRARIES = ("lm-eval", "math-verify")
 # The keys that decide no score: places, titles, and how much is done at once.
 NOT_DECIDING = {
-    "checkpoints", "output_dir", "report_dir", "samples_dir", "title", "test_file", "transfer_file",
-    "data_root", "batch_size", "fast_generation", "vllm_gpu_memory_utilization",
+    "checkpoints", "only_checkpoints", "output_dir", "report_dir", "samples_dir", "title",
+    "test_file", "transfer_file", "data_root", "batch_size", "fast_generation",
+    "vllm_gpu_memory_utilization",
 }  # fmt: skip
 
 

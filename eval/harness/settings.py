@@ -28,6 +28,9 @@ class EvalArguments(SamplingArguments):
     checkpoints: list[str] = field(
         metadata={"help": "name=path (or name=owner/model on the hub), in the order of the stages"}
     )
+    only_checkpoints: list[str] = setting(
+        [], "names of those to evaluate now; the stage is done when it has run without this key"
+    )
     output_dir: str = field(metadata={"help": "one sub-folder per checkpoint is written here"})
     report_dir: str = field(metadata={"help": "where eval.report writes"})
     samples_dir: str | None = setting(None, "where completions are kept; else beside the scores")
@@ -50,7 +53,10 @@ class EvalArguments(SamplingArguments):
     top_p: float = setting(0.95, "of the samples")
 
     def __post_init__(self):
-        split_checkpoints(self.checkpoints)
+        names = split_checkpoints(self.checkpoints)
+        for name in self.only_checkpoints:
+            if name not in names:
+                raise UserError(f"only_checkpoints: {name!r} is none of {', '.join(names)}")
         for key in ("tasks", "official"):
             names = getattr(self, key)
             for name in names:
@@ -61,6 +67,11 @@ class EvalArguments(SamplingArguments):
         for task, key in OWN.items():
             if task in self.tasks and not getattr(self, key):
                 raise UserError(f"{key}: missing; the task {task} reads it")
+
+    def to_evaluate(self) -> dict[str, str]:
+        """`{name: path}` of the checkpoints of this evaluation."""
+        found = split_checkpoints(self.checkpoints)
+        return {name: found[name] for name in found if name in (self.only_checkpoints or found)}
 
     def problem_keys(self) -> dict:
         """What `eval.harness.suite` takes from a recipe to load the tasks."""
@@ -109,7 +120,7 @@ def check_data(args: EvalArguments, tasks: list[str], official: list[str]) -> No
 def check_inputs(args: EvalArguments) -> None:
     """`check_data`, and that the local checkpoints exist; raises `UserError`."""
     check_data(args, args.tasks, args.official)
-    checkpoints = split_checkpoints(args.checkpoints)
+    checkpoints = args.to_evaluate()
     for name, path in checkpoints.items():
         check_checkpoint(path, f"checkpoints: {name}")
     asks_hub = not args.data_root and not {*args.tasks, *args.official} <= OWN.keys()

@@ -76,6 +76,8 @@ class Project:
                     rehearsal.main()
             return
         self.log.append((name, rest, env["FORCE"]))
+        if "--only_checkpoints" in rest:
+            return
         more = self.on.get(name, lambda folder: True)
         for flag in {"--run_dir", "--run"} & {*rest}:
             folder = Path(rest[rest.index(flag) + 1], name)

@@ -25,6 +25,7 @@ from tests.integration.harness.eval_runs import (
     write_problems,
 )
 from tests.integration.harness.official_data import write_official
+from tests.refused import refused
 from tests.unit.stages.helpers import NO_TENSORS
 
 pytestmark = pytest.mark.integration
@@ -107,6 +108,20 @@ def test_more_samples_keep_those_that_are_there(again, finished):
     after = by_sample(read_rows(folder))
     assert len(after) == NUM * 5
     assert {key: after[key] for key in before} == before
+
+
+def test_a_part_of_an_evaluation_is_kept_by_the_whole(tmp_path, tiny_model_dir, capsys):
+    """The other checkpoint need not be there yet."""
+    write_problems(tmp_path / "test.jsonl")
+    checkpoints = (f"base={tiny_model_dir}", f"sft={tmp_path}/later")
+    evaluate(tmp_path, *checkpoints, only_checkpoints="base")
+    assert "eval: base done in" in capsys.readouterr().out
+    assert not (tmp_path / "eval/manifest.json").exists()
+    shutil.copytree(tiny_model_dir, tmp_path / "later")
+    evaluate(tmp_path, *checkpoints)
+    assert read_evaluated(tmp_path / "eval") == ["sft"]
+    refused("only_checkpoints: 'grpo' .* base, sft", evaluate, tmp_path, *checkpoints,
+            only_checkpoints="grpo")  # fmt: skip
 
 
 def test_another_folder_may_have_the_samples(again, tmp_path, finished):
