@@ -26,7 +26,7 @@ from data_prep.sampling.keys import check_sampling
 from data_prep.sampling.problems import load_engine
 from data_prep.sampling.store import Processes, SampleStore
 from eval.harness import results, score, suite
-from eval.harness.settings import EvalArguments, check_inputs
+from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 from pipeline import manifest
 from pipeline.console import notice, quiet, quiet_harness
 from pipeline.errors import run_cli
@@ -66,9 +66,9 @@ def main() -> None:
             link(results.place(name, args), Path(folder))
     if args.only_checkpoints:
         if processes.is_main:
-            names, seconds = ", ".join(checkpoints), time.time() - started
-            remedy = "eval without only_checkpoints does the rest"
-            sys.stdout.write(f"eval: {names} done in {seconds:.0f} s; {remedy}\n")
+            left = ", ".join(split_checkpoints(args.checkpoints).keys() - checkpoints.keys())
+            seconds = f"{time.time() - started:.0f} s"
+            sys.stdout.write(f"eval: {', '.join(checkpoints)} done in {seconds}; left: {left}\n")
     elif processes.is_main:
         write_manifest(args, checkpoints, found, evaluated, started)
     processes.meet()  # the main process holds the others' key-value store

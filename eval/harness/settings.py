@@ -29,7 +29,7 @@ class EvalArguments(SamplingArguments):
         metadata={"help": "name=path (or name=owner/model on the hub), in the order of the stages"}
     )
     only_checkpoints: list[str] = setting(
-        [], "names of those to evaluate now; the stage is done when it has run without this key"
+        [], "names of those to evaluate now; the others are left to a later evaluation"
     )
     output_dir: str = field(metadata={"help": "one sub-folder per checkpoint is written here"})
     report_dir: str = field(metadata={"help": "where eval.report writes"})
