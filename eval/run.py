@@ -66,9 +66,11 @@ def main() -> None:
             link(results.place(name, args), Path(folder))
     if args.only_checkpoints:
         if processes.is_main:
-            left = ", ".join(split_checkpoints(args.checkpoints).keys() - checkpoints.keys())
-            seconds = f"{time.time() - started:.0f} s"
-            sys.stdout.write(f"eval: {', '.join(checkpoints)} done in {seconds}; left: {left}\n")
+            left = [one for one in split_checkpoints(args.checkpoints) if one not in checkpoints]
+            sys.stdout.write(
+                f"eval: {', '.join(checkpoints)} done in {time.time() - started:.0f} s; "
+                f"left: {', '.join(left) or 'the manifest'}\n"
+            )
     elif processes.is_main:
         write_manifest(args, checkpoints, found, evaluated, started)
     processes.meet()  # the main process holds the others' key-value store

@@ -234,30 +234,32 @@ def run(words: Sequence[str], env: dict[str, str], beside: Sequence[str] = ()) -
     # A terminal sends Ctrl-C to the stage, too, which says how to resume.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     num_kills = num_oom_kills()
-    started = {subprocess.Popen([sys.executable, *words], env=env): words}
     with tempfile.TemporaryFile() as said:
+        processes = [subprocess.Popen([sys.executable, *words], env=env)]
         if beside:
             second = [sys.executable, *beside]
-            started[subprocess.Popen(second, env=env, stdout=said, stderr=said)] = beside
+            processes.append(subprocess.Popen(second, env=env, stdout=said, stderr=said))
 
         def pass_on(number: int, _: object) -> None:
-            for process in started:
+            for process in processes:
                 process.send_signal(number)
 
         handlers = {signal.SIGINT: before}
         for number in (signal.SIGTERM, signal.SIGHUP):  # of a job's end, of a closed terminal
             handlers[number] = signal.signal(number, pass_on)
         try:
-            last = wait_for([*started])
+            last = wait_for(processes)
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-        said.seek(0)
-        sys.stdout.write(said.read().decode(errors="replace"))
-        sys.stdout.flush()  # before the next stage speaks
+        if last is processes[-1] or processes[-1].returncode == 0:  # it was not ended by the first
+            said.seek(0)
+            sys.stdout.write(said.read().decode(errors="replace"))
+            sys.stdout.flush()  # before the next stage speaks
     code = last.returncode
     if code == -signal.SIGKILL:  # it had no time to tell why
-        raise killed(shlex.join(["python", *started[last]]), num_kills)
+        its_words = words if last is processes[0] else beside
+        raise killed(shlex.join(["python", *its_words]), num_kills)
     if code:
         sys.exit(128 - code if code < 0 else code)
 

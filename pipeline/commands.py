@@ -142,7 +142,7 @@ def check_of_model(request: Request) -> list[Command]:
 
 def evaluation_of_base(request: Request, evaluation: Command) -> Command | None:
     """The part of an evaluation that needs no training: of a base that the recipe has made."""
-    entries = settings_of("eval", evaluation.words)["checkpoints"]
+    entries = settings_of("eval", evaluation.words).get("checkpoints") or ()
     base = f"={request.run}/base"
     names = [entry.removesuffix(base) for entry in entries if entry.endswith(base)]
     if not names or evaluation.is_forced:  # which would do it twice

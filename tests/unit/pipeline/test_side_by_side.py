@@ -67,7 +67,8 @@ def test_a_failure_ends_the_others(monkeypatch):
     assert sorted(codes) == [-15, 3]
 
 
-SLEEP, FAIL = ("-c", "import time; time.sleep(60)"), ("-c", "raise SystemExit('it fails')")
+FAIL = ("-c", "import time; time.sleep(0.5); raise SystemExit('it fails')")
+SLEEP = ("-c", "import time; print('it sleeps', flush=True); time.sleep(60)")
 
 
 @pytest.mark.parametrize("words", [(SLEEP, FAIL), (FAIL, SLEEP)])
@@ -76,6 +77,8 @@ def test_of_two_stages_the_one_that_fails_ends_the_other(words, capfd):
         front.run(words[0], {}, beside=words[1])
     said = capfd.readouterr()
     assert "it fails" in said.out + said.err
+    if words[1] == SLEEP:  # what it said until it was ended is of no use to the user
+        assert said.out == ""
 
 
 def test_a_stage_beside_another_one_speaks_after_it(capfd):
