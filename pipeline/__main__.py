@@ -274,7 +274,7 @@ def wait_for(processes: Sequence[subprocess.Popen]) -> subprocess.Popen:
             ended.append(process)
             if process.returncode:
                 for other in processes:
-                    other.terminate()
+                    other.send_signal(signal.SIGINT)  # it leaves no lock and can be resumed
         time.sleep(0.05)
     return next((process for process in ended if process.returncode), ended[-1])
 
