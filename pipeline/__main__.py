@@ -32,7 +32,7 @@ try:
         resolve_models,
         stage_words,
     )
-    from pipeline.errors import UserError, killed, run_cli
+    from pipeline.errors import INTERRUPTED, UserError, killed, run_cli
     from pipeline.folders import check_links
     from pipeline.freshness import check_finished, check_same_run, looks_current, settings_of
     from pipeline.lock import claim
@@ -272,9 +272,10 @@ def wait_for(processes: Sequence[subprocess.Popen]) -> subprocess.Popen:
             if process in ended or process.poll() is None:
                 continue
             ended.append(process)
-            if process.returncode:
+            # End the others as Ctrl-C does, which leaves no lock. A terminal's own reaches all.
+            if process.returncode not in (0, INTERRUPTED, -signal.SIGINT):
                 for other in processes:
-                    other.send_signal(signal.SIGINT)  # it leaves no lock and can be resumed
+                    other.send_signal(signal.SIGINT)
         time.sleep(0.05)
     return next((process for process in ended if process.returncode), ended[-1])
 
