@@ -161,9 +161,12 @@ def take(request: Request, waiting: list[Command]) -> tuple[Command, Command | N
     """
     command = waiting.pop(0)
     following = waiting[0] if waiting and request.asks_for("demo") else None
-    if following and (command.stage, following.stage) == ("audit", "sft"):
-        return (command, None) if is_done(request, following) else (waiting.pop(0), command)
-    if following and (command.stage, following.stage) == ("grpo", "eval"):
+    if following is None:
+        return command, None
+    pair = (command.stage, following.stage)
+    if pair == ("audit", "sft") and not is_done(request, following):
+        return waiting.pop(0), command
+    if pair == ("grpo", "eval"):
         return command, evaluation_of_base(request, following)
     return command, None
 
@@ -252,7 +255,8 @@ def run(words: Sequence[str], env: dict[str, str], beside: Sequence[str] = ()) -
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-        if last is processes[-1] or processes[-1].returncode == 0:  # it was not ended by the first
+        # Not what it said until the first one's fault ended it.
+        if last is processes[-1] or processes[-1].returncode == 0:
             said.seek(0)
             sys.stdout.write(said.read().decode(errors="replace"))
             sys.stdout.flush()  # before the next stage speaks

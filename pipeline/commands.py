@@ -141,11 +141,14 @@ def check_of_model(request: Request) -> list[Command]:
 
 
 def evaluation_of_base(request: Request, evaluation: Command) -> Command | None:
-    """The part of an evaluation that needs no training: of a base that the recipe has made."""
+    """The part of an evaluation that needs no training: that of the base which the recipe makes.
+
+    None where there is no such base, and with FORCE=1, by which the evaluation would do it again.
+    """
     entries = settings_of("eval", evaluation.words).get("checkpoints") or ()
     base = f"={request.run}/base"
     names = [entry.removesuffix(base) for entry in entries if entry.endswith(base)]
-    if not names or evaluation.is_forced:  # which would do it twice
+    if not names or evaluation.is_forced:
         return None
     return Command("base's evaluation", (*evaluation.words, "--only_checkpoints", *names))
 

@@ -99,9 +99,8 @@ def check_finished(folder: Path, words: Sequence[str], since: float) -> None:
         since: when the stage was started, as seconds of `time.time()`.
     """
     # An audit that only looks leaves none, nor does a part of an evaluation.
-    # Another folder is not looked for.
-    parts = {"--opens_gate", "--completions", "--only_checkpoints"}
-    if {"-h", "--help", "--output_dir", *parts} & {*words}:
+    leave_none = {"-h", "--help", "--opens_gate", "--completions", "--only_checkpoints"}
+    if {*leave_none, "--output_dir"} & {*words}:  # another folder is not looked for
         return
     started = [run for run in runs_of(place_of(folder)) if time_of(run, "started") >= since]
     for place in (folder, *started):

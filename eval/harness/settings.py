@@ -53,10 +53,10 @@ class EvalArguments(SamplingArguments):
     top_p: float = setting(0.95, "of the samples")
 
     def __post_init__(self):
-        names = split_checkpoints(self.checkpoints)
+        known = split_checkpoints(self.checkpoints)
         for name in self.only_checkpoints:
-            if name not in names:
-                raise UserError(f"only_checkpoints: {name!r} is none of {', '.join(names)}")
+            if name not in known:
+                raise UserError(f"only_checkpoints: {name!r} is none of {', '.join(known)}")
         for key in ("tasks", "official"):
             names = getattr(self, key)
             for name in names:
